@@ -1,0 +1,1 @@
+"""The Gradio image chat and its example pictures."""

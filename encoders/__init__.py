@@ -1,0 +1,1 @@
+"""Vision side: image intake, feature cache, pruning, and the pocket model."""

@@ -1,0 +1,1 @@
+"""How the pocket VLM was trained: tower, reader and join, each resumable."""

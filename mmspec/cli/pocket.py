@@ -1,0 +1,91 @@
+"""`mmspec pocket`: builds the small VLM, and scores it."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mmspec.cli.options import Json, Verbose
+from mmspec.cli.terminal import Terminal, engine_terminal, one_line_errors
+
+app = typer.Typer(help="The small VLM that this project trained.", no_args_is_help=False)
+
+
+@app.command()
+def build(
+    cache_dir: Annotated[
+        Path | None, typer.Option(help="Folder to build in.", show_default="the user's cache folder")
+    ] = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Assemble the checkpoint in the cache folder, or find it whole there; prints its folder."""
+    from mmspec.encoders.pocket import build as build_pocket
+
+    with (
+        engine_terminal(json_only=json, verbose=verbose) as terminal,
+        one_line_errors("pocket build", verbose),
+    ):
+        with terminal.progress("Looking for the pocket model ...") as report:
+            folder = build_pocket(cache_dir, report)
+        terminal.answer.print(str(folder), soft_wrap=True)
+        if json:
+            terminal.print_json({"folder": str(folder)})
+
+
+@app.command("eval")
+def evaluate(
+    scenes: Annotated[int, typer.Option(min=2, help="Held-out scenes to ask about.")] = 500,
+    perplexity: Annotated[bool, typer.Option(help="Also measure perplexity on plain English.")] = True,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the result with its provenance to this file.")
+    ] = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Score the pocket model on held-out scenes: questions, captions, shuffled pictures, plain English."""
+    from mmspec.bench.provenance import write_result
+
+    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    with (
+        engine_terminal(json_only=json, verbose=verbose) as terminal,
+        one_line_errors("pocket eval", verbose),
+    ):
+        scores = _scores(scenes, perplexity, terminal)
+        for name, value in scores.items():
+            terminal.answer.print(f"{name}: {value}")
+        if out is not None:
+            write_result(out, scores)
+        if json:
+            terminal.print_json(scores)
+
+
+def _scores(scenes: int, perplexity: bool, terminal: Terminal) -> dict[str, object]:
+    from PIL import Image
+
+    from mmspec.bench.prompts import prompt_from_image
+    from mmspec.encoders.pocket import build as build_pocket
+    from mmspec.encoders.pocket.evaluate import evaluate as evaluate_pocket
+    from mmspec.encoders.pocket.evaluate import text_perplexity_ratio
+
+    with terminal.progress("Scoring ...") as report:
+        folder = build_pocket(report=report)
+        report("reading plain English")
+        ratio = text_perplexity_ratio(folder) if perplexity else None
+
+        from vllm import SamplingParams
+
+        from mmspec.llm import LLM
+
+        llm = LLM(str(folder), draft=None, dtype="float32", max_num_seqs=32, max_model_len=1024)
+
+        def answer(prompts: list[tuple[Image.Image, str]], max_tokens: int) -> list[str]:
+            report(f"asking {len(prompts)} questions")
+            messages = [prompt_from_image("", picture, text).messages() for picture, text in prompts]
+            sampling = SamplingParams(temperature=0, max_tokens=max_tokens)
+            return [output.outputs[0].text for output in llm.chat(messages, sampling, use_tqdm=False)]
+
+        scores = evaluate_pocket(answer, scenes, ratio).to_dict()
+        llm.close()
+    return scores

@@ -1,0 +1,83 @@
+"""The pocket model as users get it: built, loaded by stock transformers and by vLLM, right about its examples."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+import mmspec.demo
+from mmspec.encoders.pocket import build
+from tests.engine.client import EngineWorker
+from tests.engine.jobs import Job, Outcome, Request
+from tests.oracle import Oracle
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
+
+EXAMPLES = Path(str(mmspec.demo.__file__)).parent / "examples"
+MAX_TOKENS = 128
+SHORT_TOKENS = 12  # of each answer that the oracle, which keeps no cache, is asked for
+
+
+@pytest.fixture(scope="module")
+def pocket() -> Path:
+    return build()
+
+
+@pytest.fixture(scope="module")
+def examples() -> list[dict[str, Any]]:
+    entries: list[dict[str, Any]] = json.loads((EXAMPLES / "examples.json").read_text())
+    return entries
+
+
+@pytest.fixture(scope="module")
+def answered(
+    pocket: Path, examples: list[dict[str, Any]], engine_workers: Callable[[str], EngineWorker]
+) -> Outcome:
+    requests = [
+        Request(_prompt(example["question"]), (str(EXAMPLES / example["image"]),)) for example in examples
+    ]
+    engine = {"max_model_len": 1024, "kv_cache_memory_bytes": 512 << 20}
+    return engine_workers("v1").run(Job(str(pocket), requests, engine=engine, max_tokens=MAX_TOKENS))
+
+
+@pytest.fixture(scope="module")
+def oracle(pocket: Path) -> Oracle:
+    return Oracle(pocket)
+
+
+def test_stock_transformers_and_vllm_give_the_same_greedy_tokens(
+    answered: Outcome, examples: list[dict[str, Any]], oracle: Oracle
+) -> None:
+    for example, tokens in zip(examples[:6], answered.tokens, strict=False):
+        picture = Image.open(EXAMPLES / example["image"]).convert("RGB")
+        wanted = oracle.greedy(oracle.prompt(_prompt(example["question"]), [picture]), SHORT_TOKENS)
+        length = min(len(tokens), SHORT_TOKENS)  # vLLM stops at the end of the turn, the oracle does not
+        assert tokens[:length] == wanted[:length], example["image"]
+
+
+def test_answers_about_the_example_pictures_are_the_right_ones(
+    answered: Outcome, examples: list[dict[str, Any]], oracle: Oracle
+) -> None:
+    texts = [oracle.processor.decode(tokens, skip_special_tokens=True) for tokens in answered.tokens]
+    wrong = [
+        (example["image"], text, example["answer"])
+        for example, text in zip(examples, texts, strict=True)
+        if text.strip() != example["answer"]
+    ]
+    assert not wrong
+
+
+def test_the_chat_template_puts_pictures_ahead_of_the_text(oracle: Oracle) -> None:
+    parts = [{"type": "text", "text": "What is this?"}, {"type": "image"}]
+    prompt = oracle.processor.apply_chat_template(
+        [{"role": "user", "content": parts}], add_generation_prompt=True, tokenize=False
+    )
+    assert prompt == _prompt("What is this?")
+
+
+def _prompt(question: str) -> str:
+    picture = "<|vision_start|><|image_pad|><|vision_end|>"
+    return f"<|im_start|>user\n{picture}{question}<|im_end|>\n<|im_start|>assistant\n"
