@@ -156,3 +156,18 @@ def _tiny_model() -> Any:
         attn_implementation="sdpa",
     )
     return Qwen2_5_VLModel(config).eval()
+
+
+def test_shipped_weights_can_be_trained_on() -> None:
+    from mmspec.encoders.pocket.train.weights import split, unsplit
+
+    trained = {
+        "tower.visual.patch_embed.proj.weight": torch.randn(4, 3).half().float(),
+        "text.layers.0.mlp.up_proj.lora_A.default.weight": torch.randn(2, 5).half().float(),
+        "text.layers.0.mlp.up_proj.lora_B.default.weight": torch.randn(6, 2).half().float(),
+    }
+    tower, lora = split(trained | {"place.weight": torch.zeros(1)})
+    assert set(lora) == {"layers.0.mlp.up_proj.A", "layers.0.mlp.up_proj.B"}
+    again = unsplit(tower, lora)
+    assert again.keys() == trained.keys()
+    assert all(torch.equal(again[name], weight) for name, weight in trained.items())

@@ -1,0 +1,83 @@
+"""A process that runs engine jobs for the tests: `python -m tests.engine.worker RUNNER`.
+
+The model runner is chosen by settings that must hold before vLLM is imported, and the import takes long;
+so there is one worker a runner, and it takes jobs as JSON lines until its standard input ends.
+"""
+
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from tests.engine.in_process import running_engine
+from tests.engine.runners import prepare_runner
+from tests.pictures import PICTURES
+
+
+def run_job(job: dict[str, Any]) -> dict[str, Any]:
+    """Runs one job (`tests.engine.jobs.Job` as JSON) and returns an `Outcome` as JSON."""
+    arguments = dict(job["engine"])
+    if job["speculative"]:
+        arguments["speculative_config"] = job["speculative"]
+        arguments["per_request_spec_decode_metrics"] = "detailed"
+    with running_engine(job["model"], **arguments) as llm:
+        prompts = [_prompt(request) for request in job["requests"]]
+        batches = [[prompt] for prompt in prompts] if job["one_by_one"] else [prompts]
+        outputs = [output for batch in batches for output in _generate(llm, batch, job["max_tokens"])]
+        v2 = llm.llm_engine.vllm_config.use_v2_model_runner
+    return {"runner": "v2" if v2 else "v1", "answers": [_answer(o) for o in outputs], "error": None}
+
+
+def _generate(llm: Any, prompts: list[dict[str, Any]], max_tokens: int) -> list[Any]:
+    from vllm import SamplingParams
+
+    sampling = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True)
+    outputs: list[Any] = llm.generate(prompts, sampling, use_tqdm=False)
+    return outputs
+
+
+def _prompt(request: dict[str, Any]) -> dict[str, Any]:
+    prompt: dict[str, Any] = {"prompt": request["text"]}
+    if request["images"]:
+        prompt["multi_modal_data"] = {"image": [_open(name) for name in request["images"]]}
+    return prompt
+
+
+def _open(name: str) -> Any:
+    if name in PICTURES:
+        return PICTURES[name]()
+    from PIL import Image
+
+    return Image.open(Path(name))
+
+
+def _answer(output: Any) -> dict[str, Any]:
+    completion = output.outputs[0]
+    metrics = completion.spec_decode_metrics
+    return {
+        "prompt_token_ids": list(output.prompt_token_ids),
+        "token_ids": list(completion.token_ids),
+        "drafted": list(metrics.per_step_drafted) if metrics else [],
+        "accepted": list(metrics.per_step_accepted) if metrics else [],
+    }
+
+
+def _main() -> None:
+    runner = sys.argv[1]
+    results = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever vLLM prints must not fall between the results
+    prepare_runner(runner)
+    for line in sys.stdin:
+        try:
+            outcome = run_job(json.loads(line))
+        except Exception as error:
+            traceback.print_exc()
+            outcome = {"runner": runner, "answers": [], "error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(outcome), file=results, flush=True)
+    os._exit(0)  # vLLM's own exit handlers may wait for threads that never end
+
+
+if __name__ == "__main__":
+    _main()

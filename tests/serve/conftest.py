@@ -1,0 +1,84 @@
+"""A tiny checkpoint, and a server for it, shared by the tests of this folder."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.tiny import build_checkpoint
+
+START_SECONDS = 600  # a busy machine; an idle one takes a tenth
+
+
+@pytest.fixture(scope="session")
+def tiny_vlm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random Qwen2.5-VL."""
+    return build_checkpoint("qwen2_5_vl", tmp_path_factory.mktemp("served") / "tiny vlm")
+
+
+@pytest.fixture(scope="session")
+def tiny_text_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random Llama, which takes no pictures."""
+    return build_checkpoint("llama", tmp_path_factory.mktemp("served") / "llama")
+
+
+def quiet_environment(**changes: str) -> dict[str, str]:
+    """This process's environment for an engine of a test."""
+    return {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "2", **changes}
+
+
+@dataclass
+class Server:
+    """A running `mmspec serve`."""
+
+    url: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def tail(self) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-30:])
+
+
+def wait_until_healthy(server: Server) -> None:
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end:
+        assert server.process.poll() is None, f"the server ended:\n{server.tail()}"
+        try:
+            with urllib.request.urlopen(f"{server.url}/health", timeout=5):
+                return
+        except OSError:
+            time.sleep(0.5)
+    raise AssertionError(f"the server is not healthy after {START_SECONDS} s:\n{server.tail()}")
+
+
+@pytest.fixture(scope="module")
+def server(tiny_vlm: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """`mmspec serve` with n-gram drafting."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    log = tmp_path_factory.mktemp("log") / "server.log"
+    command = [sys.executable, "-m", "mmspec.cli.main", "serve", str(tiny_vlm), "-k", "3"]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--dtype", "float32", "--max-num-seqs", "4"]
+    command += ["--served-model-name", "tiny"]
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, env=quiet_environment())
+        running = Server(f"http://127.0.0.1:{port}", process, log)
+        try:
+            wait_until_healthy(running)
+            yield running
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+                try:
+                    process.wait(timeout=60)
+                except subprocess.TimeoutExpired:
+                    process.kill()

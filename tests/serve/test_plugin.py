@@ -1,0 +1,75 @@
+"""The plugin in real engines: loaded in every process, without effect where mmspec is not configured."""
+
+import json
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.serve.conftest import quiet_environment
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
+
+CHECKED = "vllm.engine.arg_utils.EngineArgs.create_engine_config"
+
+IN_WORKER = """
+import json, os, sys
+from mmspec import LLM
+
+def loaded(worker):
+    import os
+    from mmspec.plugin import loaded
+    return os.getpid(), loaded()
+
+if __name__ == "__main__":
+    llm = LLM(sys.argv[1], dtype="float32", max_num_seqs=2, kv_cache_memory_bytes=1 << 28)
+    [(pid, there)] = llm.collective_rpc(loaded)
+    llm.llm_engine.engine_core.shutdown()
+    # Last, since the engine logs its end to standard output.
+    print(json.dumps({"here": os.getpid(), "there": pid, "loaded": there}), flush=True)
+    os._exit(0)
+"""
+
+
+def run(*command: str, **environment: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, *command],
+        capture_output=True,
+        text=True,
+        env=quiet_environment(**environment),
+        timeout=900,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def test_an_engine_without_mmspec_is_unchanged(tiny_vlm: Path) -> None:
+    command = ("-m", "tests.serve.unconfigured", str(tiny_vlm))
+    # vLLM brings plugins of its own, which stay.
+    others = [plugin.name for plugin in entry_points(group="vllm.general_plugins") if plugin.name != "mmspec"]
+    without = run(*command, VLLM_PLUGINS=",".join(others), VLLM_ENABLE_V1_MULTIPROCESSING="0")
+    present = run(*command, VLLM_ENABLE_V1_MULTIPROCESSING="0")
+
+    before, after = without.pop("functions"), present.pop("functions")
+    assert present == without
+    changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+    # The one function that must see the configuration; the equal configuration shows that it passes through.
+    assert changed == {CHECKED}
+    assert "engine_config.py" in after[CHECKED]
+
+
+def test_the_plugin_is_loaded_in_the_engines_own_process(tiny_vlm: Path, tmp_path: Path) -> None:
+    script = tmp_path / "in_worker.py"
+    script.write_text(IN_WORKER)
+
+    # A function is sent to the worker, which takes pickles only when told to.
+    environment = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_ALLOW_INSECURE_SERIALIZATION": "1"}
+    found = run(str(script), str(tiny_vlm), **environment)
+
+    assert found["there"] != found["here"]
+    assert found["loaded"] is True

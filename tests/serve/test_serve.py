@@ -1,0 +1,79 @@
+"""The OpenAI server that `mmspec serve` starts, asked by the OpenAI client."""
+
+import base64
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai import BadRequestError, OpenAI
+from PIL import Image
+
+from tests.serve.conftest import Server
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
+
+
+@pytest.fixture
+def client(server: Server) -> OpenAI:
+    return OpenAI(base_url=f"{server.url}/v1", api_key="none", timeout=300)
+
+
+@pytest.fixture
+def question(tmp_path: Path) -> list[Any]:
+    """One picture, by data URL, and a text that repeats itself so that there is something to look up."""
+    path = tmp_path / "picture.png"
+    Image.radial_gradient("L").convert("RGB").resize((112, 84)).save(path)
+    url = "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()
+    picture = {"type": "image_url", "image_url": {"url": url}}
+    return [{"role": "user", "content": [picture, {"type": "text", "text": "abcd abcd abcd abcd"}]}]
+
+
+def test_a_question_about_a_picture_is_answered(client: OpenAI, question: list[Any]) -> None:
+    answer = client.chat.completions.create(
+        model="tiny", messages=question, temperature=0, max_tokens=24, extra_body={"ignore_eos": True}
+    )
+
+    assert answer.choices[0].message.content
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens == 24
+    # 84 x 112 pixels are 12 visual tokens of 28 x 28.
+    assert answer.usage.prompt_tokens > 12
+
+
+def test_the_stream_says_the_same(client: OpenAI, question: list[Any]) -> None:
+    asked: dict[str, Any] = {"model": "tiny", "messages": question, "temperature": 0, "max_tokens": 24}
+    whole = client.chat.completions.create(**asked).choices[0].message.content
+
+    pieces = [
+        part.choices[0].delta.content or "" for part in client.chat.completions.create(**asked, stream=True)
+    ]
+
+    assert "".join(pieces) == whole
+    assert len([piece for piece in pieces if piece]) > 1
+
+
+def test_drafting_is_on_and_counted(client: OpenAI, question: list[Any]) -> None:
+    answer = client.chat.completions.create(
+        model="tiny", messages=question, temperature=0, max_tokens=48, extra_body={"ignore_eos": True}
+    )
+
+    metrics = answer.model_dump()["metrics"]["speculative_decoding"]
+    assert metrics["num_spec_tokens"] == 3
+    assert metrics["mean_acceptance_length"] >= 1
+
+
+def test_too_long_an_answer_is_refused_and_the_server_lives(client: OpenAI, question: list[Any]) -> None:
+    with pytest.raises(BadRequestError, match="max_tokens"):
+        client.chat.completions.create(model="tiny", messages=question, max_tokens=10**6)
+
+    assert client.models.list().data[0].id == "tiny"
+
+
+def test_sigterm_ends_the_server(server: Server) -> None:
+    """Stands last: the server of this module is gone afterwards."""
+    server.process.send_signal(signal.SIGTERM)
+
+    server.process.wait(timeout=60)
+
+    assert "Traceback" not in server.tail()

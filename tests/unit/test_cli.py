@@ -1,0 +1,150 @@
+"""The command line: help, and mistakes answered with one line and no engine."""
+
+import json
+import shlex
+import socket
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from mmspec.cli.main import main
+from mmspec.cli.vllm_flags import flag_names, to_flags
+
+COMMANDS = [
+    [],
+    ["chat"],
+    ["serve"],
+    ["doctor"],
+    ["pocket"],
+    ["pocket", "build"],
+    ["bench"],
+    ["bench", "lossless"],
+]
+
+
+def run(arguments: list[str]) -> int:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert isinstance(caught.value.code, int)
+    return caught.value.code
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> str:
+    path = tmp_path / "picture.png"
+    Image.new("RGB", (40, 30), "red").save(path)
+    return str(path)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> str:
+    folder = tmp_path / "my model"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").touch()
+    return str(folder)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command) or "mmspec")
+def test_every_command_has_help(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*command, "--help"]) == 0
+    assert "Usage: mmspec" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["nope"], "No such command 'nope'"),
+        (["chat"], "Missing option '--prompt'"),
+        (["chat", "--prompt", " "], "--prompt is empty"),
+        (["chat", "--prompt", "x", "--image", "/missing.png"], "picture /missing.png: no such file"),
+        (["chat", "--prompt", "x", "--image", __file__], "not a picture"),
+        (["chat", "--prompt", "x", "--draft", "magic"], "choose none, ngram, suffix, draft_model or eagle3"),
+        (["chat", "--prompt", "x", "--draft", "eagle3"], "--draft-model"),
+        (["chat", "--prompt", "x", "--draft", "eagle3", "--draft-model", "/no/head"], "no such folder"),
+        (["chat", "--prompt", "x", "-k", "0"], "num_speculative_tokens: 0"),
+        (["chat", "--prompt", "x", "--max-tokens", "0"], "--max-tokens"),
+        (["chat", "--prompt", "x", "--temperature", "1", "--check"], "leave --temperature at 0"),
+        (["chat", "--prompt", "x", "--unknown"], "No such option: --unknown"),
+        (["chat", "--prompt", "x", "--model", "/no/model"], "model /no/model: no such folder"),
+        (["serve"], "Missing argument"),
+        (["serve", "/no/model"], "model /no/model: no such folder"),
+        (["serve", "/no/model", "--port", "70000"], "--port"),
+        (["serve", "a/b", "--speculative-config", "{}"], "--speculative-config is what mmspec serve sets"),
+        (["bench", "lossless", "--draft", "magic"], "choose none"),
+        (["bench", "lossless", "--examples", "/no/folder"], "examples.json: not found"),
+    ],
+)
+def test_a_mistake_is_answered_with_one_line(
+    arguments: list[str], named: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code = run(arguments)
+    output, errors = capfd.readouterr()
+
+    lines = [line for line in errors.splitlines() if line.startswith("mmspec: ")]
+    assert code != 0
+    assert len(lines) == 1
+    assert named in lines[0]
+    assert "Traceback" not in errors
+    assert output == ""
+
+
+def test_the_dry_run_prints_a_line_for_the_shell(checkpoint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code = run(["serve", checkpoint, "--dry-run", "--port", "8123", "-k", "3", "--api-key", "a b"])
+
+    program, command, model, *flags = shlex.split(capsys.readouterr().out)
+    options = dict(zip(flags[::2], flags[1::2], strict=False)) | dict(
+        zip(flags[1::2], flags[2::2], strict=False)
+    )
+    assert code == 0
+    assert (program, command, model) == ("vllm", "serve", checkpoint)
+    assert json.loads(options["--speculative-config"])["num_speculative_tokens"] == 3
+    assert json.loads(options["--additional-config"])["mmspec"]["draft"]["method"] == "ngram"
+    assert options["--port"] == "8123"
+    assert options["--api-key"] == "a b"
+
+
+def test_the_dry_run_as_json(checkpoint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run(["serve", checkpoint, "--dry-run", "--json"])
+
+    printed = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert shlex.split(printed["command"]) == ["vllm", *printed["arguments"]]
+
+
+def test_flags_of_the_user_win(checkpoint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run(["serve", checkpoint, "--dry-run", "--no-enforce-eager", "--kv-cache-memory-bytes=5"])
+
+    line = capsys.readouterr().out
+    assert "--enforce-eager" not in line.replace("--no-enforce-eager", "")
+    assert line.count("--kv-cache-memory-bytes") == 1
+
+
+def test_a_port_in_use_is_refused(checkpoint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+
+        code = run(["serve", checkpoint, "--host", "127.0.0.1", "--port", str(port)])
+
+    assert code != 0
+    assert f"port {port}" in capsys.readouterr().err
+
+
+def test_engine_arguments_as_flags() -> None:
+    arguments = {"dtype": "float32", "enforce_eager": True, "enable_prefix_caching": False, "a_b": {"c": [1]}}
+
+    flags = to_flags(arguments)
+
+    assert flags == [
+        "--dtype", "float32", "--enforce-eager", "--no-enable-prefix-caching", "--a-b", '{"c": [1]}'
+    ]  # fmt: skip
+    assert flag_names(flags) == set(arguments)
+
+
+def test_flags_are_recognised_however_they_are_written() -> None:
+    assert flag_names(["--max_model_len=5", "--speculative-config.method", "ngram"]) == {
+        "max_model_len",
+        "speculative_config",
+    }

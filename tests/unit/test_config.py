@@ -1,0 +1,74 @@
+"""What a user may ask for, and how a mistake is answered."""
+
+import pytest
+
+from mmspec import DraftConfig, FastVConfig, MmspecConfig, MmspecError
+
+
+def test_a_method_name_is_enough() -> None:
+    config = MmspecConfig.parse({"draft": "ngram"})
+
+    assert config.draft == DraftConfig(method="ngram")
+
+
+def test_what_is_written_is_what_is_parsed() -> None:
+    config = MmspecConfig(draft=DraftConfig(method="eagle3", model="/head", num_speculative_tokens=3))
+
+    assert config.to_options() == {
+        "draft": {"method": "eagle3", "model": "/head", "num_speculative_tokens": 3}
+    }
+    assert MmspecConfig.parse(config.to_options()) == config
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"drfat": "ngram"}, "unknown option 'drfat'; did you mean 'draft'?"),
+        ({"draft": {"metod": "ngram"}}, "draft: unknown option 'metod'; did you mean 'method'?"),
+        ({"zzz": 1}, "known options: draft, encoder_cache, fastv, intake"),
+        (
+            {"draft": "ngrm"},
+            "draft.method: unknown value 'ngrm'; choose none, ngram, suffix, draft_model or eagle3",
+        ),
+        ({"draft": {"num_speculative_tokens": 0}}, "draft.num_speculative_tokens: 0 is not accepted"),
+        (
+            {"draft": {"num_speculative_tokens": "many"}},
+            "draft.num_speculative_tokens: 'many' is not accepted",
+        ),
+        ({"draft": {"prompt_lookup_min": 9}}, "give a smaller prompt_lookup_min"),
+        ({"draft": 5}, "mmspec.draft: 5 is not accepted"),
+        ({"fastv": {"keep": 3}}, "fastv.keep: 3 is not accepted"),
+        ({1: 2}, "unknown option '1'"),
+        (["draft"], "expected a mapping"),
+        ("ngram", "expected a mapping"),
+        (None, "expected a mapping"),
+    ],
+)
+def test_a_mistake_is_answered_with_one_line(options: object, named: str) -> None:
+    with pytest.raises(MmspecError) as caught:
+        MmspecConfig.parse(options)
+
+    assert named in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_mistakes_in_python_are_answered_in_the_same_way() -> None:
+    with pytest.raises(MmspecError, match="did you mean 'num_speculative_tokens'"):
+        DraftConfig(num_speculative_token=3)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("feature", ["encoder_cache", "fastv", "intake"])
+def test_a_feature_that_does_not_exist_yet_is_refused(feature: str) -> None:
+    with pytest.raises(MmspecError, match=f"{feature}: not part of this version"):
+        MmspecConfig.parse({feature: {}})
+
+
+def test_options_of_features_to_come_are_typed() -> None:
+    assert FastVConfig(keep=0.25).layer == 2
+    with pytest.raises(MmspecError, match=r"fastv.layer"):
+        FastVConfig(layer=0)
+
+
+@pytest.mark.parametrize("model", [MmspecConfig, DraftConfig, FastVConfig])
+def test_every_option_describes_itself(model: type[MmspecConfig]) -> None:
+    assert all(field.description for field in model.model_fields.values())
