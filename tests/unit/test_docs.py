@@ -22,7 +22,8 @@ def test_the_page_of_shims_is_that_of_the_ledgers() -> None:
     page = (ROOT / "docs" / "shims.md").read_text()
     assert as_markdown() in page
     assert all(f"| `{shim.name}` | {shim.why} | {shim.until} |" in page for shim in SHIMS)
-    assert len(re.findall(r"^\| `", page, re.MULTILINE)) == len(SHIMS) + len(LEDGER)
+    ledgers = page.partition("## Environment variables")[0]
+    assert len(re.findall(r"^\| `", ledgers, re.MULTILINE)) == len(SHIMS) + len(LEDGER)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

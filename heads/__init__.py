@@ -1,0 +1,1 @@
+"""EAGLE-3 draft heads: capture, training, export, serving."""

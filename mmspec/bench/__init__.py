@@ -1,0 +1,1 @@
+"""Measurements, each with the command, revision, versions and machine that made it."""

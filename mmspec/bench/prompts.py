@@ -1,0 +1,62 @@
+"""Pictures with questions for the measurements."""
+
+import base64
+import io
+import json
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mmspec.errors import MmspecError
+from mmspec.pictures import picture_part, user_message
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One question about one picture; `name` tells it apart in results."""
+
+    name: str
+    picture: dict[str, Any]  # a message part
+    question: str
+
+    def messages(self) -> list[dict[str, Any]]:
+        return user_message(self.question, [self.picture])
+
+
+def example_prompts(folder: Path) -> list[Prompt]:
+    """The example pictures and questions of `folder`/examples.json."""
+    path = folder / "examples.json"
+    try:
+        examples = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise MmspecError(f"examples {path}: not found; give the folder of the example pictures") from None
+    except ValueError as error:
+        raise MmspecError(f"examples {path}: not JSON ({error}); restore the file") from None
+    return [
+        Prompt(f"{Path(image).stem}: {question}", picture_part(folder / image), question)
+        for image, question in ((example["image"], example["question"]) for example in examples)
+    ]
+
+
+def prompt_from_image(name: str, image: Any, question: str) -> Prompt:
+    """A prompt about a PIL image, handed over as PNG, which loses nothing."""
+    file = io.BytesIO()
+    image.save(file, format="PNG")
+    url = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode("ascii")
+    return Prompt(name, {"type": "image_url", "image_url": {"url": url}}, question)
+
+
+def scene_prompts(count: int) -> list[Prompt]:
+    """Questions about held-out scenes of the pocket VLM's domain, descriptions and other kinds in turn."""
+    from mmspec.encoders.pocket.questions import CAPTION_REQUESTS, ask
+    from mmspec.encoders.pocket.scenes import HELD_OUT_SEED, make_scene
+
+    prompts = []
+    for number in range(count):
+        scene = make_scene(HELD_OUT_SEED + number)
+        asked = [question.text for question in ask(scene, random.Random(scene.seed))]
+        # Every other one is a description: only long answers give a drafter much to do.
+        question = CAPTION_REQUESTS[0] if number % 2 == 0 else asked[number // 2 % len(asked)]
+        prompts.append(prompt_from_image(f"scene {scene.seed}: {question}", scene.draw(), question))
+    return prompts

@@ -1,0 +1,74 @@
+"""`mmspec bench`: measurements."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mmspec.cli.options import DraftModel, Json, MaxModelLen, Model, Tokens, Verbose
+from mmspec.cli.terminal import engine_terminal, one_line_errors
+from mmspec.models import POCKET, resolve_model
+
+app = typer.Typer(help="Measurements, each paired in one run.", no_args_is_help=False)
+
+
+@app.callback()
+def group() -> None:
+    """Keeps `lossless` a sub-command while it is the only one."""
+
+
+@app.command()
+def lossless(
+    model: Model = POCKET,
+    draft: Annotated[
+        list[str] | None, typer.Option("--draft", help="A method; may be given more than once.")
+    ] = None,
+    draft_model: DraftModel = None,
+    head: Annotated[str | None, typer.Option("--head", help="Folder or hub name of an EAGLE-3 head.")] = None,
+    num_speculative_tokens: Tokens = None,
+    scenes: Annotated[int, typer.Option(min=0, help="Held-out scenes to ask about.")] = 20,
+    examples: Annotated[
+        Path | None, typer.Option(help="Folder with examples.json.", show_default="ours")
+    ] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer, in tokens.")] = 64,
+    max_model_len: MaxModelLen = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the result with its provenance to this file.")
+    ] = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Compare greedy answers of every drafting method with drafting off, token for token, in float32."""
+    from mmspec.bench.lossless import compare
+    from mmspec.bench.prompts import example_prompts, scene_prompts
+    from mmspec.bench.provenance import write_result
+    from mmspec.cli.tables import lossless_table
+    from mmspec.draft import available_methods, draft_for, speculative_config
+
+    methods = draft or available_methods(draft_model, head)
+    drafts = [draft_for(method, draft_model, head, num_speculative_tokens) for method in methods]
+    for config in drafts:
+        speculative_config(config)  # its problems come before any engine starts
+    prompts = example_prompts(examples or _example_folder()) + scene_prompts(scenes)
+    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    with (
+        engine_terminal(json_only=json, verbose=verbose) as terminal,
+        one_line_errors(f"model {model}", verbose),
+    ):
+        with terminal.progress("Comparing ...") as report:
+            resolve_model(model, report)
+            extra = {"max_model_len": max_model_len} if max_model_len else {}
+            verdict = compare(model, prompts, drafts, max_tokens=max_tokens, report=report, **extra).to_dict()
+        terminal.answer.print(lossless_table(verdict))
+        if out is not None:
+            write_result(out, verdict)
+        if json:
+            terminal.print_json(verdict)
+    raise typer.Exit(0 if verdict["identical"] else 1)
+
+
+def _example_folder() -> Path:
+    import mmspec.demo
+
+    return Path(str(mmspec.demo.__file__)).parent / "examples"

@@ -1,0 +1,129 @@
+"""`mmspec chat`: one question about pictures, answered as it is written, with its statistics."""
+
+import os
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mmspec.cli.options import (
+    Draft,
+    DraftModel,
+    Json,
+    MaxModelLen,
+    Model,
+    Pictures,
+    Tokens,
+    Verbose,
+    draft_from,
+)
+from mmspec.cli.terminal import Terminal, engine_terminal, one_line_errors
+from mmspec.draft import speculative_config
+from mmspec.errors import MmspecError
+from mmspec.models import POCKET, resolve_model
+from mmspec.pictures import picture_part, user_message
+from mmspec.stats import RequestStats
+
+if TYPE_CHECKING:
+    from mmspec.config import DraftConfig
+
+_MAX_TOKENS = 256
+
+
+def command(
+    prompt: Annotated[str, typer.Option("--prompt", help="The question.")],
+    image: Pictures = None,
+    model: Model = POCKET,
+    draft: Draft = "ngram",
+    draft_model: DraftModel = None,
+    num_speculative_tokens: Tokens = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer, in tokens.")] = _MAX_TOKENS,
+    temperature: Annotated[float, typer.Option(min=0.0, help="0 always takes the likeliest token.")] = 0.0,
+    max_model_len: MaxModelLen = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Answer again with drafting off, and compare.")
+    ] = False,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Ask one question about pictures; remembers nothing."""
+    if not prompt.strip():
+        raise MmspecError("--prompt is empty; ask something")
+    if check and temperature > 0:
+        raise MmspecError("--check compares greedy answers; leave --temperature at 0 with it")
+    config = draft_from(draft, draft_model, num_speculative_tokens)
+    speculative_config(config)  # its problems come before a model is built
+    messages = user_message(prompt, [picture_part(path) for path in image or []])
+    # In this process the engine starts in half the time, and its end is the command's end.
+    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    sampling = {"max_tokens": max_tokens, "temperature": temperature, "seed": 0}
+    engine = {"model": model, "max_num_seqs": 1} | ({"max_model_len": max_model_len} if max_model_len else {})
+    with (
+        engine_terminal(json_only=json, verbose=verbose) as terminal,
+        one_line_errors(f"model {model}", verbose),
+    ):
+        result = _answer(terminal, messages, config, engine, sampling)
+        if check:
+            baseline = _baseline(terminal, messages, engine, sampling)
+            result["output_matches_baseline"] = baseline == result["token_ids"]
+        _report(terminal, result, as_json=json)
+
+
+def _answer(
+    terminal: Terminal,
+    messages: list[Any],
+    draft: "DraftConfig",
+    engine: dict[str, Any],
+    sampling: dict[str, Any],
+) -> dict[str, Any]:
+    """Streams the answer to the terminal; returns text, token ids and statistics."""
+    llm = _start(terminal, draft, engine)
+    text, token_ids = "", []
+    stats = RequestStats()
+    for output in _stream(llm, messages, sampling):
+        piece = output.outputs[0]
+        terminal.answer.file.write(piece.text)
+        terminal.answer.file.flush()
+        text += piece.text
+        token_ids += piece.token_ids
+        stats = getattr(output, "mmspec", stats)
+    terminal.answer.file.write("\n")
+    llm.close()
+    return {"text": text, "token_ids": token_ids, **stats.to_dict()}
+
+
+def _baseline(
+    terminal: Terminal, messages: list[Any], engine: dict[str, Any], sampling: dict[str, Any]
+) -> list[int]:
+    """Token ids of the same answer without drafting, from an engine of its own."""
+    from mmspec.config import DraftConfig
+
+    llm = _start(terminal, DraftConfig(method="none"), engine)
+    with terminal.progress("Answering again with drafting off ..."):
+        token_ids = [
+            token for output in _stream(llm, messages, sampling) for token in output.outputs[0].token_ids
+        ]
+    llm.close()
+    return token_ids
+
+
+def _start(terminal: Terminal, draft: "DraftConfig", engine: dict[str, Any]) -> Any:
+    with terminal.progress("Starting the engine ...") as report:
+        # First, since it may take minutes, and says how far it is.
+        resolve_model(engine["model"], report)
+        from mmspec.llm import LLM
+
+        return LLM(draft=draft, **engine)
+
+
+def _stream(llm: Any, messages: list[Any], sampling: dict[str, Any]) -> Any:
+    from vllm import SamplingParams
+
+    return llm.stream_chat(messages, SamplingParams(**sampling))
+
+
+def _report(terminal: Terminal, result: dict[str, Any], *, as_json: bool) -> None:
+    from mmspec.cli.tables import answer_table
+
+    terminal.answer.print(answer_table(result))
+    if as_json:
+        terminal.print_json(result)

@@ -1,0 +1,36 @@
+"""Options that several sub-commands share."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mmspec.config import DRAFT_METHODS, DraftConfig
+
+Model = Annotated[str, typer.Option("--model", help="pocket, a checkpoint folder, or a hub name.")]
+Draft = Annotated[str, typer.Option("--draft", help=f"How tokens are drafted: {', '.join(DRAFT_METHODS)}.")]
+DraftModel = Annotated[
+    str | None, typer.Option("--draft-model", help="Folder or hub name of the draft model or EAGLE-3 head.")
+]
+Tokens = Annotated[
+    int | None,
+    typer.Option("-k", "--num-speculative-tokens", help="Most tokens drafted per step.", show_default="auto"),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Show the engine's log.")]
+MaxModelLen = Annotated[
+    int | None, typer.Option("--max-model-len", help="Context length in tokens.", show_default="the model's")
+]
+Pictures = Annotated[
+    list[Path] | None, typer.Option("--image", help="A picture; may be given more than once.")
+]
+
+
+def draft_from(method: str, model: str | None, tokens: int | None) -> DraftConfig:
+    """The typed form of the drafting options.
+
+    Raises:
+        MmspecError: an unknown method or a wrong number of tokens.
+    """
+    given: dict[str, Any] = {"method": method, "model": model, "num_speculative_tokens": tokens}
+    return DraftConfig(**{name: value for name, value in given.items() if value is not None})

@@ -1,0 +1,88 @@
+"""`mmspec serve`: vLLM's OpenAI server with the plugin on, in place of this process."""
+
+import os
+import shlex
+import socket
+import sys
+from json import dumps
+from typing import Annotated
+
+import typer
+
+from mmspec.cli.options import Draft, DraftModel, Json, Tokens, draft_from
+from mmspec.cli.terminal import one_line_errors
+from mmspec.cli.vllm_flags import flag_names, to_flags
+from mmspec.config import MmspecConfig
+from mmspec.defaults import engine_defaults, keep_thread_count
+from mmspec.engine_args import engine_kwargs
+from mmspec.errors import MmspecError
+from mmspec.models import resolve_model
+
+# Whatever is not an option below is vLLM's, and goes on to it unchanged.
+CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+def command(
+    context: typer.Context,
+    model: Annotated[str, typer.Argument(help="pocket, a checkpoint folder, or a hub name.")],
+    draft: Draft = "ngram",
+    draft_model: DraftModel = None,
+    num_speculative_tokens: Tokens = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default="all")] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.")] = 8000,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plain vllm command and end.")] = False,
+    json: Json = False,
+) -> None:
+    """Serve MODEL over the OpenAI API. Flags of `vllm serve` may follow MODEL."""
+    config = MmspecConfig(draft=draft_from(draft, draft_model, num_speculative_tokens))
+    arguments = serve_arguments(model, config, [*_listen(host, port), *context.args])
+    if dry_run:
+        line = shlex.join(["vllm", *arguments])
+        print(dumps({"command": line, "arguments": arguments}) if json else line)
+        return
+    _require_free_port(host, port)
+    keep_thread_count()
+    # The launcher also works where the `vllm` script does not; after exec signals reach the server itself.
+    os.execv(sys.executable, [sys.executable, "-m", "mmspec.cli.vllm_launcher", *arguments])
+
+
+def serve_arguments(model: str, config: MmspecConfig, given: list[str]) -> list[str]:
+    """Arguments of `vllm` that serve `model` as `config` says; flags in `given` win over mmspec's defaults.
+
+    Raises:
+        MmspecError: the model or draft model is not there, or a flag contradicts the configuration.
+    """
+    names = flag_names(given)
+    if "config" in names:
+        raise MmspecError(
+            "--config is vLLM's, and mmspec serve cannot see what is in the file; give flags instead"
+        )
+    for clash in ("additional_config", "speculative_config") if config.draft else ("additional_config",):
+        if clash in names:
+            raise MmspecError(
+                f"--{clash.replace('_', '-')} is what mmspec serve sets; use vllm serve to give it yourself"
+            )
+    # Reports of pictures are for the Python API: over HTTP they would show up in every response.
+    arguments = engine_kwargs(config, statistics=False) | engine_defaults(model, names)
+    with one_line_errors(f"model {model}", verbose=False):
+        folder = resolve_model(model, lambda line: print(line, file=sys.stderr))
+    if folder != model and "served_model_name" not in names:
+        arguments["served_model_name"] = model
+    return ["serve", folder, *to_flags(arguments), *given]
+
+
+def _listen(host: str | None, port: int) -> list[str]:
+    return [*(["--host", host] if host else []), "--port", str(port)]
+
+
+def _require_free_port(host: str | None, port: int) -> None:
+    """vLLM binds the port late, and prints a traceback when it is taken."""
+    family = socket.AF_INET6 if host and ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host or "0.0.0.0", port))
+        except OSError as error:
+            raise MmspecError(
+                f"port {port}: cannot be listened on ({error.strerror}); choose another with --port"
+            ) from None

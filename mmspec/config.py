@@ -1,0 +1,165 @@
+"""What a user can ask of mmspec, typed: parsed from `additional_config["mmspec"]`, or built in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from mmspec.config_errors import describe
+from mmspec.errors import MmspecError
+
+DraftMethod = Literal["none", "ngram", "suffix", "draft_model", "eagle3"]
+DRAFT_METHODS: tuple[DraftMethod, ...] = get_args(DraftMethod)
+
+
+class _Options(BaseModel):
+    """Refuses unknown options and wrong values with one line that starts with the section's name."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    section: ClassVar[str]
+
+    def __init__(self, **data: Any) -> None:
+        try:
+            super().__init__(**data)
+        except ValidationError as error:
+            raise MmspecError(describe(error, self.section, list(type(self).model_fields))) from None
+
+
+class DraftConfig(_Options):
+    """How tokens are drafted. The target verifies every one, so greedy answers stay the same."""
+
+    section: ClassVar[str] = "draft"
+
+    method: DraftMethod = Field(
+        default="ngram", description="which drafter proposes tokens; none switches drafting off"
+    )
+    model: str | None = Field(
+        default=None, description="folder or hub name of the draft model or the EAGLE-3 head"
+    )
+    num_speculative_tokens: int | None = Field(
+        default=None,
+        gt=0,
+        description="tokens drafted per step at most; a default of the method when not given",
+    )
+    prompt_lookup_min: int = Field(
+        default=2, gt=0, description="ngram: shortest run of tokens looked up in the text so far"
+    )
+    prompt_lookup_max: int = Field(
+        default=4, gt=0, description="ngram: longest run of tokens looked up in the text so far"
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="further keys of vLLM's speculative_config, passed on unchanged"
+    )
+
+    @model_validator(mode="after")
+    def _lookup_window_is_a_range(self) -> DraftConfig:
+        if self.prompt_lookup_min > self.prompt_lookup_max:
+            raise MmspecError(
+                f"draft: prompt_lookup_min ({self.prompt_lookup_min}) is above prompt_lookup_max "
+                f"({self.prompt_lookup_max}); give a smaller prompt_lookup_min"
+            )
+        return self
+
+
+class EncoderCacheConfig(_Options):
+    """The vision-feature cache behind vLLM's own encoder cache."""
+
+    section: ClassVar[str] = "encoder_cache"
+
+    directory: str | None = Field(
+        default=None, description="folder of the disk tier, shared by engines and restarts"
+    )
+    disk_size: str = Field(default="20GB", description="most bytes that the disk tier keeps, with a unit")
+    memory_size: str | None = Field(
+        default=None, description="most bytes that the host-memory tier keeps, with a unit"
+    )
+    remote: str | None = Field(default=None, description="address of the remote tier, redis://host:port")
+    namespace: str = Field(default="", description="keeps tenants apart: features never cross namespaces")
+    trust_ids: bool = Field(
+        default=False, description="let ids given by users name entries of persistent tiers"
+    )
+
+
+class FastVConfig(_Options):
+    """Visual-token pruning in prefill: which tokens go on after layer `layer`."""
+
+    section: ClassVar[str] = "fastv"
+
+    layer: int = Field(
+        default=2, ge=1, description="the first layer that sees only the kept visual tokens (K)"
+    )
+    keep: float = Field(
+        default=0.5, gt=0, le=1, description="share of the visual tokens that goes on; 1.0 keeps all"
+    )
+    scores: str = Field(
+        default="last", description="what ranks the visual tokens; last is FastV as published"
+    )
+    per_image: bool = Field(
+        default=False, description="apply the share to each image instead of to all of a prompt"
+    )
+
+
+class IntakeConfig(_Options):
+    """How pictures are taken in before the processor sees them."""
+
+    section: ClassVar[str] = "intake"
+
+    max_bytes: int | None = Field(default=None, gt=0, description="largest file accepted, in bytes")
+    max_pixels: int | None = Field(
+        default=None, gt=0, description="largest picture accepted, in pixels, before decoding"
+    )
+    background: str = Field(default="white", description="colour behind transparent pictures")
+
+
+class MmspecConfig(_Options):
+    """Everything under `additional_config["mmspec"]`."""
+
+    section: ClassVar[str] = "mmspec"
+
+    draft: DraftConfig | None = Field(
+        default=None, description="drafting; not given leaves vLLM's own setting alone"
+    )
+    encoder_cache: EncoderCacheConfig | None = Field(default=None, description="the vision-feature cache")
+    fastv: FastVConfig | None = Field(default=None, description="visual-token pruning")
+    intake: IntakeConfig | None = Field(default=None, description="picture intake")
+
+    @field_validator("draft", mode="before")
+    @classmethod
+    def _method_name_is_enough(cls, value: Any) -> Any:
+        return {"method": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _refuse_what_is_not_built(self) -> MmspecConfig:
+        # Silence would let a user believe that a cache or a pruner is at work.
+        for name in ("encoder_cache", "fastv", "intake"):
+            if getattr(self, name) is not None:
+                raise MmspecError(
+                    f"{name}: not part of this version of mmspec yet; remove {name} from the configuration"
+                )
+        return self
+
+    @classmethod
+    def parse(cls, options: Any) -> MmspecConfig:
+        """The typed form of `additional_config["mmspec"]`.
+
+        Raises:
+            MmspecError: an unknown option, a wrong value, or something that is not a mapping.
+        """
+        if not isinstance(options, Mapping):
+            raise MmspecError(
+                f"mmspec: expected a mapping of options like {{'draft': 'ngram'}}, got {options!r}"
+            )
+        return cls(**{str(key): value for key, value in options.items()})
+
+    def to_options(self) -> dict[str, Any]:
+        """The smallest mapping that `parse` turns back into this configuration."""
+        return self.model_dump(mode="json", exclude_unset=True, exclude_none=True)
+
+
+def draft_config(draft: DraftConfig | str | None) -> DraftConfig:
+    """The drafting configuration that a name, a configuration, or None (off) stands for."""
+    if isinstance(draft, DraftConfig):
+        return draft
+    return DraftConfig(**{"method": draft or "none"})

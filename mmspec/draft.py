@@ -1,0 +1,72 @@
+"""From a drafting configuration to vLLM's `speculative_config`; problems are named before weights load."""
+
+from importlib.util import find_spec
+from typing import Any
+
+from mmspec.config import DRAFT_METHODS, DraftConfig, DraftMethod
+from mmspec.errors import MmspecError
+from mmspec.models import resolve_checkpoint
+
+DEFAULT_METHOD: DraftMethod = "ngram"
+# Longer drafts cost more to verify than they gain while acceptance is that of an unknown head.
+_DEFAULT_TOKENS = 4
+_ARCTIC = "arctic_inference"
+
+
+def speculative_config(draft: DraftConfig) -> dict[str, Any] | None:
+    """What to give vLLM as `speculative_config`; None when drafting is off.
+
+    Raises:
+        MmspecError: a draft model is needed, missing or not wanted, or a package is not installed.
+    """
+    config: dict[str, Any] = {"method": draft.method, "num_speculative_tokens": draft.num_speculative_tokens}
+    match draft.method:
+        case "none":
+            return None
+        case "ngram":
+            config |= {
+                "prompt_lookup_min": draft.prompt_lookup_min,
+                "prompt_lookup_max": draft.prompt_lookup_max,
+            }
+        case "suffix":
+            if find_spec(_ARCTIC) is None:
+                raise MmspecError(
+                    "draft: suffix needs the package arctic-inference; pip install arctic-inference==0.1.1"
+                )
+        case "draft_model" | "eagle3":
+            config["model"] = _draft_checkpoint(draft)
+    if draft.method in ("ngram", "suffix") and draft.model is not None:
+        raise MmspecError(
+            f"draft: {draft.method} takes no model; leave {draft.model} out or choose draft_model or eagle3"
+        )
+    if config["num_speculative_tokens"] is None:
+        # Suffix decoding chooses the length of each draft itself.
+        config["num_speculative_tokens"] = 16 if draft.method == "suffix" else _DEFAULT_TOKENS
+    return config | draft.options
+
+
+def available_methods(draft_model: str | None = None, head: str | None = None) -> list[DraftMethod]:
+    """The drafting methods that can run here, given what models are at hand; without "none"."""
+    needs: dict[DraftMethod, bool] = {
+        "ngram": True,
+        "suffix": find_spec(_ARCTIC) is not None,
+        "draft_model": draft_model is not None,
+        "eagle3": head is not None,
+    }
+    return [method for method in DRAFT_METHODS if needs.get(method, False)]
+
+
+def draft_for(method: str, draft_model: str | None, head: str | None, tokens: int | None) -> DraftConfig:
+    """A method's configuration, with the model that belongs to it of the two."""
+    model = {"draft_model": draft_model, "eagle3": head}.get(method)
+    given: dict[str, Any] = {"method": method, "model": model, "num_speculative_tokens": tokens}
+    return DraftConfig(**{name: value for name, value in given.items() if value is not None})
+
+
+def _draft_checkpoint(draft: DraftConfig) -> str:
+    kind = "an EAGLE-3 head" if draft.method == "eagle3" else "a text-only draft model of the same vocabulary"
+    if draft.model is None:
+        raise MmspecError(
+            f"draft: {draft.method} needs a model; name a folder or hub name of {kind} (--draft-model)"
+        )
+    return resolve_checkpoint(draft.model, "draft model", f"the folder or hub name of {kind}")

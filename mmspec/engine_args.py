@@ -1,0 +1,65 @@
+"""Between mmspec's configuration and vLLM's engine arguments."""
+
+from typing import Any
+
+from mmspec.compat import require_vllm
+from mmspec.config import MmspecConfig
+from mmspec.draft import speculative_config
+from mmspec.errors import MmspecError
+from mmspec.plugin import require_allowed
+
+KEY = "mmspec"
+_SCHEDULER = "mmspec.scheduler.build_scheduler"
+
+
+def engine_kwargs(config: MmspecConfig, *, statistics: bool = True) -> dict[str, Any]:
+    """The arguments that make a plain `vllm.LLM` or `AsyncEngineArgs` do what `config` asks for.
+
+    Args:
+        config: what is wanted.
+        statistics: also report encoder-cache hits and visual tokens with each finished request, which takes a
+            scheduler of ours; `mmspec.stats.request_stats` reads them from the output.
+
+    Raises:
+        MmspecError: a draft model that is missing, a package that is not installed, a vLLM that does not fit.
+    """
+    require_vllm()
+    require_allowed()
+    arguments: dict[str, Any] = {"additional_config": {KEY: config.to_options()}}
+    speculative = speculative_config(config.draft) if config.draft else None
+    if speculative is not None:
+        arguments["speculative_config"] = speculative
+        arguments["per_request_spec_decode_metrics"] = "summary"
+    if statistics:
+        arguments["scheduler_cls"] = _SCHEDULER
+    return arguments
+
+
+def fill_engine_args(args: Any) -> None:
+    """Parses `additional_config["mmspec"]` of vLLM's `EngineArgs` and sets what it asks for.
+
+    Raises:
+        MmspecError: wrong options, or options that contradict vLLM's own.
+    """
+    config = MmspecConfig.parse(args.additional_config[KEY])
+    wanted = engine_kwargs(config, statistics=False).get("speculative_config")
+    given = args.speculative_config
+    if config.draft is not None and given is not None and given.get("method") != config.draft.method:
+        raise MmspecError(
+            f"draft: additional_config asks for {config.draft.method}, "
+            f"speculative_config for {given.get('method')}; give only one of them"
+        )
+    if given is None:
+        args.speculative_config = wanted
+    if args.speculative_config is not None and args.per_request_spec_decode_metrics == "none":
+        args.per_request_spec_decode_metrics = "summary"
+
+
+def check_engine(vllm_config: Any) -> None:
+    """Raises MmspecError when the target of a configured engine cannot take pictures."""
+    model = vllm_config.model_config
+    if not model.is_multimodal_model:
+        raise MmspecError(
+            f"model {model.model}: {', '.join(model.architectures)} is not multimodal; "
+            "give a vision-language model, such as pocket, or use plain vLLM"
+        )

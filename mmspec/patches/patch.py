@@ -1,0 +1,79 @@
+"""One change to a function of another package, with its reason and its end."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from mmspec.errors import MmspecError
+
+_MARK = "__mmspec_patch__"
+
+
+class PatchError(MmspecError):
+    """A patch that cannot be applied: its target is gone, has changed, or is patched already."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patch:
+    """Replaces `target` by `wrap(original)`.
+
+    Attributes:
+        target: what is replaced, as `module:attribute` or `module:Class.method`.
+        parameters: names of the target's parameters; others mean that it changed and needs a new look.
+        wrap: makes the replacement from the original.
+        why: what would go wrong without it.
+        upstream: the issue or pull request at the patched project, or that there is none.
+        versions: versions of the patched package that it was written for.
+        remove_when: what would make it go.
+    """
+
+    target: str
+    parameters: tuple[str, ...]
+    wrap: Callable[[Callable[..., Any]], Callable[..., Any]]
+    why: str
+    upstream: str
+    versions: str
+    remove_when: str
+
+    @property
+    def applied(self) -> bool:
+        owner, name = self._place()
+        return getattr(vars(owner).get(name), _MARK, None) == self.target
+
+    def apply(self) -> None:
+        """Puts the replacement in place, in this process.
+
+        Raises:
+            PatchError: the target is missing, has other parameters, or was patched before.
+        """
+        owner, name = self._place()
+        original = vars(owner).get(name)
+        if not callable(original):
+            raise PatchError(f"{self.target}: not found; this patch was written for {self.versions}")
+        if hasattr(original, _MARK):
+            raise PatchError(f"{self.target}: patched already in this process; apply each patch once")
+        found = tuple(inspect.signature(original).parameters)
+        if found != self.parameters:
+            raise PatchError(
+                f"{self.target}: takes ({', '.join(found)}), not ({', '.join(self.parameters)}) as in "
+                f"{self.versions}; install one of those versions or rework the patch"
+            )
+        replacement = self.wrap(original)
+        setattr(replacement, _MARK, self.target)
+        setattr(owner, name, replacement)
+
+    def _place(self) -> tuple[Any, str]:
+        """The module or class that holds the target, and the target's name in it."""
+        module, _, path = self.target.partition(":")
+        *owners, name = path.split(".")
+        try:
+            place: Any = import_module(module)
+            for owner in owners:
+                place = getattr(place, owner)
+        except (ImportError, AttributeError) as error:
+            raise PatchError(
+                f"{self.target}: not found ({error}); this patch was written for {self.versions}"
+            ) from error
+        return place, name

@@ -1,0 +1,111 @@
+"""vLLM's scheduler, reporting with each finished request what its pictures cost.
+
+vLLM 0.32 has no metric of encoder-cache hits. The scheduler decides which pictures are encoded and for whom,
+and its outputs reach the user's process with every engine layout, so this is where they are counted.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from vllm.config import VllmConfig
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
+from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.request import Request
+
+from mmspec.stats import REPORT_KEY, EncoderCacheStats, VisualTokenStats, encode_report
+
+_VISUAL = ("image", "video")
+
+
+@dataclass
+class _Pictures:
+    """What is known about the pictures, if any, of one unfinished request."""
+
+    request: Request
+    encoded: set[int] = field(default_factory=set)  # indices of features that were encoded for this request
+    cached_tokens: int = 0  # length of the prompt's prefix whose KV was cached already
+
+    @property
+    def may_end_outside(self) -> bool:
+        """Whether the user's process may end the request, at a stop string, while it goes on here."""
+        sampling = self.request.sampling_params
+        return bool(sampling is not None and sampling.stop)
+
+    def report(self) -> dict[str, Any]:
+        places = {
+            index: feature.mm_position
+            for index, feature in enumerate(self.request.mm_features)
+            if feature.modality in _VISUAL
+        }
+        reused = [place for index, place in places.items() if index not in self.encoded]
+        # A picture inside the cached prefix was not even looked up.
+        looked_up = any(place.offset + place.length > self.cached_tokens for place in reused)
+        tier = None if not reused else "device" if looked_up else "prefix"
+        seen = sum(place.get_num_embeds() for place in places.values())
+        cache = EncoderCacheStats(hits=len(reused), misses=len(places) - len(reused), tier=tier)
+        return encode_report(cache, VisualTokenStats(seen=seen, kept=seen))
+
+
+class PictureReports:
+    """Mixed into a scheduler: counts encoder runs per request and attaches the report to its last output."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._pictures: dict[str, _Pictures] = {}  # by request id
+
+    def add_request(self, request: Request) -> None:
+        # A session that goes on with new input comes back under its id; its pictures are not counted.
+        if not request.resumable:
+            self._pictures[request.request_id] = _Pictures(request)
+        super().add_request(request)  # type: ignore[misc]
+
+    def update_from_output(
+        self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
+    ) -> dict[int, EngineCoreOutputs]:
+        for request_id, indices in scheduler_output.scheduled_encoder_inputs.items():
+            if pictures := self._pictures.get(request_id):
+                pictures.encoded.update(indices)
+        by_client = super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
+        for outputs in by_client.values():
+            for output in outputs.outputs:
+                if pictures := self._pictures.get(output.request_id):
+                    self._note(output, pictures)
+        return by_client
+
+    def finish_requests(self, request_ids: str | Iterable[str] | None, *args: Any, **kwargs: Any) -> Any:
+        if request_ids is None:
+            self._pictures.clear()
+        else:
+            request_ids = [request_ids] if isinstance(request_ids, str) else list(request_ids)
+            for request_id in request_ids:
+                self._pictures.pop(request_id, None)
+        return super().finish_requests(request_ids, *args, **kwargs)  # type: ignore[misc]
+
+    def _note(self, output: EngineCoreOutput, pictures: _Pictures) -> None:
+        if output.prefill_stats is not None:
+            pictures.cached_tokens = output.prefill_stats.num_cached_tokens
+        if output.finished:
+            del self._pictures[output.request_id]
+        if pictures.may_end_outside:
+            output.spec_decode_metrics = pictures.request.spec_decode_metrics
+        if output.finished or pictures.may_end_outside:
+            # The one free-form mapping that vLLM hands through to RequestOutput untouched.
+            output.ec_transfer_params = {**(output.ec_transfer_params or {}), REPORT_KEY: pictures.report()}
+
+
+class ReportingScheduler(PictureReports, Scheduler):
+    """For engines that wait for each step, as on a CPU."""
+
+
+class ReportingAsyncScheduler(PictureReports, AsyncScheduler):
+    """For engines that schedule the next step while the last one runs."""
+
+
+def build_scheduler(vllm_config: VllmConfig, **kwargs: Any) -> Scheduler:
+    """vLLM's own choice of its two schedulers, with reports. Called like a class, through `scheduler_cls`."""
+    kind = ReportingAsyncScheduler if vllm_config.scheduler_config.async_scheduling else ReportingScheduler
+    return kind(vllm_config=vllm_config, **kwargs)
