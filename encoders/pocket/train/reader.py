@@ -10,14 +10,17 @@ from pathlib import Path
 
 import torch
 from peft import LoraConfig, inject_adapter_in_model
+from safetensors.torch import load_file
 from torch.nn import functional
 from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VLTextModel
 
 from mmspec.encoders.pocket.architecture import EOS_TOKEN, HIDDEN_SIZE, IMAGE_TOKEN, pocket_config
+from mmspec.encoders.pocket.assemble import LORA, TOWER
 from mmspec.encoders.pocket.base import load_language_model, load_tokenizer
 from mmspec.encoders.pocket.kinds import KINDS
 from mmspec.encoders.pocket.scenes import HELD_OUT_SEED, Scene, make_scene
 from mmspec.encoders.pocket.train.manners import own_words
+from mmspec.encoders.pocket.train.muon import Muon
 from mmspec.encoders.pocket.train.run import Metrics, Run, Schedule
 from mmspec.encoders.pocket.train.tower import (
     GRID,
@@ -25,12 +28,12 @@ from mmspec.encoders.pocket.train.tower import (
     PLACES,
     TowerWithTargets,
     scene_picture,
+    sharpen,
     word_embeddings,
 )
 from mmspec.encoders.pocket.train.tree import Batch, TreeMaker, collate, conversations
+from mmspec.encoders.pocket.train.weights import LORA_ALPHA, LORA_RANK, unsplit
 
-LORA_RANK = 16
-LORA_ALPHA = 32
 LORA_TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 _VALIDATION_SCENES = 24
 _PLACE_LAYER = 8  # after this layer a visual token should know its place
@@ -206,17 +209,37 @@ def train(
     torch.manual_seed(0)
     with_tower = stage == "join"
     model = PocketReader(with_tower)
-    for name in ("tower", "reader") if with_tower else ("tower",):
-        saved = torch.load(folder.parent / name / "checkpoint.pt", weights_only=True)["model"]
-        prefixed = {f"tower.{k}" if name == "tower" else k: v for k, v in saved.items()}
-        model.load_state_dict(prefixed, strict=False)
-    adapters = [p for n, p in model.named_parameters() if p.requires_grad and not n.startswith("tower.")]
-    groups = [{"params": adapters, "lr": rate}]
-    if with_tower:
-        groups.append({"params": list(model.tower.parameters()), "lr": tower_rate})
-    run = Run(folder, model, [torch.optim.AdamW(groups, betas=(0.9, 0.99), weight_decay=0.0)], schedule)
+    _start(model, folder.parent, ("tower", "reader") if with_tower else ("tower",))
+    run = Run(folder, model, _optimizers(model, rate, tower_rate), schedule)
     teacher = Teacher(model, with_tower, pictures, folder)
     run.train(teacher.step_loss, teacher.validate)
+
+
+def _optimizers(model: PocketReader, rate: float, tower_rate: float) -> list[torch.optim.Optimizer]:
+    """Muon for the adapters' factors, AdamW for the probe and, in `join`, the tower."""
+    factors = [p for n, p in model.named_parameters() if p.requires_grad and ".lora_" in n]
+    groups = [
+        {"params": list(model.place.parameters()), "lr": rate},
+        {"params": [p for p in model.tower.parameters() if p.requires_grad], "lr": tower_rate},
+    ]
+    adamw = torch.optim.AdamW(
+        [group for group in groups if group["params"]], betas=(0.9, 0.99), weight_decay=0.0
+    )
+    return [Muon(factors, lr=rate), adamw]
+
+
+def _start(model: PocketReader, folder: Path, stages: tuple[str, ...]) -> None:
+    """Loads what earlier stages left; `join` without them goes on from the shipped weights."""
+    checkpoints = [folder / stage / "checkpoint.pt" for stage in stages]
+    if len(stages) == 2 and not any(path.exists() for path in checkpoints):
+        model.load_state_dict(unsplit(load_file(TOWER), load_file(LORA)), strict=False)
+        return
+    for stage, path in zip(stages, checkpoints, strict=True):
+        saved = torch.load(path, weights_only=True)["model"]
+        named = {f"tower.{name}" if stage == "tower" else name: weight for name, weight in saved.items()}
+        model.load_state_dict(named, strict=False)
+    if stages == ("tower",):
+        sharpen(model.tower)
 
 
 if __name__ == "__main__":
@@ -231,5 +254,5 @@ if __name__ == "__main__":
     )
     parser.add_argument("--save-every", type=int, default=50, help="steps")
     given = parser.parse_args()
-    plan = Schedule(given.steps, save_every=given.save_every)
+    plan = Schedule(given.steps, warmup=20, save_every=given.save_every)
     train(given.folder / given.stage, plan, given.stage, given.pictures, given.rate, given.tower_rate)

@@ -41,6 +41,7 @@ TARGET_SCALE = (
     2.0  # how much longer than its embedding the word is in a visual token; words for places are not
 )
 _PLACE_WEIGHT = 1.0
+_PLACE_GAIN = 2.0
 _CROWDED = 0.5  # share of pictures that are crowded with objects, the others are scenes
 _CENTRE_WEIGHT = 4.0  # objects' centres are few among the tokens
 _JITTER = 9
@@ -159,6 +160,26 @@ def _nearest(
 ) -> torch.Tensor:
     scores = model.scores(part, choices)
     return functional.cross_entropy(scores.flatten(0, 1), wanted.flatten(), reduction="none")
+
+
+@torch.no_grad()
+def sharpen(model: TowerWithTargets) -> None:
+    """Makes a trained tower's tokens as legible as text, by a linear map that goes into the merger's last layer.
+
+    The words for objects and colours share a mean, those for places another, and a visual token, the sum of a doubled
+    word, a row and a column, has each of them twice: all but one of the former are taken off. Then what tells rows
+    and columns apart is made `_PLACE_GAIN` times as large.
+    """
+    shared = model.words.mean(0) / TARGET_SCALE
+    surplus = (TARGET_SCALE - 1) * shared + model.rows.mean(0) + model.columns.mean(0)
+    directions = torch.cat([model.rows - model.rows.mean(0), model.columns - model.columns.mean(0)])
+    basis = torch.linalg.svd(directions, full_matrices=False).Vh[
+        : len(PLACES) - 2
+    ]  # a row and a column are given
+    gain = torch.eye(HIDDEN_SIZE) + (_PLACE_GAIN - 1) * basis.T @ basis
+    last = model.visual.merger.mlp[-1]
+    last.weight.copy_(gain @ last.weight)
+    last.bias.copy_(gain @ (last.bias - surplus))
 
 
 @torch.no_grad()
