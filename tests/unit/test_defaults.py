@@ -14,7 +14,7 @@ def cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_cpu_gets_a_small_kv_cache_and_no_compilation() -> None:
     defaults = engine_defaults("some/model", {})
 
-    assert defaults == {"enforce_eager": True, "kv_cache_memory_bytes": 2**30}
+    assert defaults == {"enforce_eager": True, "kv_cache_memory_bytes": 2**30, "max_model_len": -1}
 
 
 def test_the_pocket_model_runs_in_float32() -> None:
