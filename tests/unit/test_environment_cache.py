@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mmspec.encoders.pocket import checkpoint
 from mmspec.environment import cache
 from mmspec.errors import MmspecError
 
@@ -14,7 +15,7 @@ from mmspec.errors import MmspecError
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where a build of made-up weights would lie."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(cache, "fingerprint", lambda: "f" * 64)
+    monkeypatch.setattr(checkpoint, "fingerprint", lambda: "f" * 64)
     monkeypatch.setattr(cache, "gguf_path", lambda: tmp_path / "weights.gguf")
     folder = tmp_path / "mmspec" / "pocket-ffffffffffff"
     folder.mkdir(parents=True)
@@ -43,7 +44,7 @@ def test_a_half_build_is_none(folder: Path) -> None:
 
 def test_a_build_of_other_weights_is_none(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_build(folder)
-    monkeypatch.setattr(cache, "fingerprint", lambda: "e" * 64)
+    monkeypatch.setattr(checkpoint, "fingerprint", lambda: "e" * 64)
     assert cache.pocket().folder is None
 
 
