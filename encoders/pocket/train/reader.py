@@ -31,7 +31,7 @@ from mmspec.encoders.pocket.train.tower import (
     sharpen,
     word_embeddings,
 )
-from mmspec.encoders.pocket.train.tree import Batch, TreeMaker, collate, conversations
+from mmspec.encoders.pocket.train.tree import CAPTION_SHARE, Batch, TreeMaker, collate, conversations
 from mmspec.encoders.pocket.train.weights import LORA_ALPHA, LORA_RANK, unsplit
 
 LORA_TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
@@ -109,6 +109,7 @@ class Teacher:
     def __init__(self, model: PocketReader, with_tower: bool, pictures: int, folder: Path) -> None:
         self.model, self.with_tower, self.pictures = model, with_tower, pictures
         self._maker = TreeMaker(model.tokenizer)
+        self._last_manners = 0.0
         self._words = own_words(folder.parent, model.base, model.tokenizer)
 
     def step_loss(self, step: int) -> Metrics:
@@ -128,7 +129,7 @@ class Teacher:
             "loss": answer_loss.item(),
             "right": right.float().mean().item(),
             "place": place_loss.item(),
-            "manners": self._last_manners if hasattr(self, "_last_manners") else 0.0,
+            "manners": self._last_manners,
         }
 
     @torch.no_grad()
@@ -153,7 +154,7 @@ class Teacher:
         return {kind: sum(hits) / len(hits) for kind, hits in sorted(found.items())}
 
     def _batch(
-        self, scenes: list[Scene], rng: random.Random, caption_share: float = 0.7
+        self, scenes: list[Scene], rng: random.Random, caption_share: float = CAPTION_SHARE
     ) -> tuple[Batch, torch.Tensor, list[list[int]]]:
         drawn = [scene_picture(scene.seed) for scene in scenes]
         cells = [shown_cells(labels, rng) for _, labels in drawn]
@@ -169,8 +170,8 @@ class Teacher:
     def _answers(self, batch: Batch, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean loss over the answers' tokens, and for each whether it is the likeliest."""
         wanted = batch.answers[:, 1:] >= 0
-        previous = _previous_in_branch(batch, hidden)
-        logits = self.model.logits(previous[wanted])
+        # Answers never open a branch: the token before one of theirs is in its branch, too.
+        logits = self.model.logits(hidden[:, :-1][wanted])
         targets = batch.ids[:, 1:][wanted]
         return functional.cross_entropy(logits, targets), logits.argmax(-1) == targets
 
@@ -192,14 +193,6 @@ class Teacher:
         return functional.cross_entropy(
             self.model.logits(hidden[:, :-1][real[:, 1:]]), ids[:, 1:][real[:, 1:]]
         )
-
-
-def _previous_in_branch(batch: Batch, hidden: torch.Tensor) -> torch.Tensor:
-    """The hidden state that predicts each token from the second on.
-
-    Answers never open a branch, so the token before an answer's token in the sequence is in its branch too.
-    """
-    return hidden[:, :-1]
 
 
 def train(

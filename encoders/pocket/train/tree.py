@@ -16,7 +16,7 @@ from mmspec.encoders.pocket.scenes import Scene
 from mmspec.encoders.pocket.train.tower import GRID
 
 Turn = tuple[str, str, str]  # kind, question, answer
-_CAPTION_SHARE = 0.7  # of pictures whose caption is trained on
+CAPTION_SHARE = 0.7  # of pictures whose caption is trained on
 _BACKGROUND_SHARE = 0.3  # of questions about the background: they are learned first
 _FOLLOW_UP_SHARE = 0.3  # of questions that are asked as a second turn
 _PREFIX_BRANCH = -1
@@ -41,9 +41,7 @@ class Tree:
         return start + len(ids)
 
 
-def conversations(
-    scene: Scene, rng: random.Random, caption_share: float = _CAPTION_SHARE
-) -> list[list[Turn]]:
+def conversations(scene: Scene, rng: random.Random, caption_share: float = CAPTION_SHARE) -> list[list[Turn]]:
     """What is asked about a scene: single questions, pairs, and sometimes a caption."""
     asked = [q for q in ask(scene, rng) if q.kind != "background" or rng.random() < _BACKGROUND_SHARE]
     turns: list[Turn] = [(q.kind, q.text, q.answer) for q in asked]
