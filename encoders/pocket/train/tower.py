@@ -30,9 +30,8 @@ from mmspec.encoders.pocket.scenes import (
     paste,
     shade_of,
 )
-from mmspec.encoders.pocket.train.muon import Muon
 from mmspec.encoders.pocket.train.pixels import patchify
-from mmspec.encoders.pocket.train.run import Metrics, Run, Schedule
+from mmspec.training import Metrics, Muon, Run, Schedule
 
 GRID = PICTURE_SIZE // TOKEN_PIXELS  # visual tokens a side
 LABELS = [kind.name for kind in KINDS] + list(COLOURS)

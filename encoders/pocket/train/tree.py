@@ -11,12 +11,17 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from mmspec.encoders.pocket.architecture import IMAGE_TOKEN, VISION_END, VISION_START
-from mmspec.encoders.pocket.questions import CAPTION_REQUESTS, ask, caption
+from mmspec.encoders.pocket.questions import CAPTION_REQUESTS, ask, ask_one, caption
 from mmspec.encoders.pocket.scenes import Scene
 from mmspec.encoders.pocket.train.tower import GRID
 
 Turn = tuple[str, str, str]  # kind, question, answer
-CAPTION_SHARE = 0.7  # of pictures whose caption is trained on
+CAPTION_SHARE = 0.4  # of pictures whose caption is trained on
+_ASKED_TWICE = (
+    "count",
+    "position",
+    "relation",
+)  # they are learned last, and can be asked about other objects
 _BACKGROUND_SHARE = 0.3  # of questions about the background: they are learned first
 _FOLLOW_UP_SHARE = 0.3  # of questions that are asked as a second turn
 _PREFIX_BRANCH = -1
@@ -44,6 +49,8 @@ class Tree:
 def conversations(scene: Scene, rng: random.Random, caption_share: float = CAPTION_SHARE) -> list[list[Turn]]:
     """What is asked about a scene: single questions, pairs, and sometimes a caption."""
     asked = [q for q in ask(scene, rng) if q.kind != "background" or rng.random() < _BACKGROUND_SHARE]
+    again = (ask_one(kind, scene, rng) for kind in _ASKED_TWICE)
+    asked += [q for q in again if q is not None and q not in asked]
     turns: list[Turn] = [(q.kind, q.text, q.answer) for q in asked]
     rng.shuffle(turns)
     if rng.random() < caption_share:

@@ -1,8 +1,12 @@
-"""What every stage shares: a resumable loop with a progress bar, a log and a loss plot."""
+"""What every training here shares: a resumable loop with a progress bar, a log and a loss plot.
+
+Under torchrun every process runs the same loop on its own data; gradients are averaged, and the first process writes.
+"""
 
 import json
 import math
 import os
+import pickle
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,9 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from mmspec.errors import MmspecError
+
 Metrics = dict[str, float]
+CHECKPOINT = "checkpoint.pt"
 
 
 @dataclass(frozen=True)
@@ -38,12 +46,15 @@ class Schedule:
 
 
 class Run:
-    """One stage's folder: checkpoint, log and plot.
+    """One training's folder: checkpoint, log and plot.
 
     Args:
-        folder: where the stage keeps its files; a checkpoint found there is continued.
+        folder: where the training keeps its files; a checkpoint found there is continued.
         model: the module whose trainable parameters the checkpoint holds.
         optimizers: each optimizer's peak learning rates are those that it is given with.
+
+    Raises:
+        MmspecError: the checkpoint found in the folder is cut short or another model's.
     """
 
     def __init__(
@@ -57,7 +68,7 @@ class Run:
         self._peaks = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
         self.step = 0
         folder.mkdir(parents=True, exist_ok=True)
-        if (folder / "checkpoint.pt").exists():
+        if (folder / CHECKPOINT).exists():
             self._load()
 
     def train(self, step_loss: Callable[[int], Metrics], validate: Callable[[], Metrics]) -> None:
@@ -83,7 +94,11 @@ class Run:
             optimizer.zero_grad(set_to_none=True)
         metrics = step_loss(self.step)
         if not math.isfinite(metrics["loss"]):
-            raise FloatingPointError(f"loss is not finite at step {self.step}; the last checkpoint is kept")
+            raise MmspecError(
+                f"the loss is not finite at step {self.step}: training stops, {self.folder / CHECKPOINT} is kept; "
+                "go on from there with a lower learning rate"
+            )
+        average_gradients(self.model)
         torch.nn.utils.clip_grad_norm_([p for p in self.model.parameters() if p.requires_grad], 1.0)
         for optimizer in self.optimizers:
             optimizer.step()
@@ -93,12 +108,16 @@ class Run:
     def _report(self, recent: list[Metrics], scores: Metrics, seconds: float) -> None:
         means = {name: sum(m[name] for m in recent) / len(recent) for name in recent[0]}
         entry: dict[str, Any] = {"step": self.step, "seconds": round(seconds, 1), **means, **scores}
+        if not is_first_process():
+            return
         with (self.folder / "log.jsonl").open("a") as log:
             log.write(json.dumps(entry) + "\n")
         print(json.dumps(entry), flush=True)
         plot_losses(self.folder / "log.jsonl", self.folder / "loss.png")
 
     def _save(self) -> None:
+        if not is_first_process():
+            return
         state = {
             "step": self.step,
             "model": {n: p.detach() for n, p in self.model.named_parameters() if p.requires_grad},
@@ -106,14 +125,39 @@ class Run:
         }
         part = self.folder / "checkpoint.part"
         torch.save(state, part)
-        os.replace(part, self.folder / "checkpoint.pt")
+        os.replace(part, self.folder / CHECKPOINT)
 
     def _load(self) -> None:
-        state = torch.load(self.folder / "checkpoint.pt", weights_only=True)
-        self.model.load_state_dict(state["model"], strict=False)
-        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(saved)
+        path = self.folder / CHECKPOINT
+        try:
+            state = torch.load(path, weights_only=True)
+            self.model.load_state_dict(state["model"], strict=False)
+            for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+                optimizer.load_state_dict(saved)
+        except (RuntimeError, ValueError, KeyError, EOFError, pickle.UnpicklingError) as error:
+            reason = str(error).splitlines()[0]
+            raise MmspecError(
+                f"{path} cannot be continued ({reason}); delete it, or give another folder"
+            ) from error
         self.step = state["step"]
+
+
+def is_first_process() -> bool:
+    """Whether this process writes files: the only one, or the first of several."""
+    return not dist.is_initialized() or dist.get_rank() == 0
+
+
+def average_gradients(model: torch.nn.Module) -> None:
+    """Gives every process the mean of all processes' gradients; a parameter that one did not use counts as zero."""
+    if not dist.is_initialized():
+        return
+    for parameter in model.parameters():
+        if not parameter.requires_grad:
+            continue
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+        dist.all_reduce(parameter.grad, op=dist.ReduceOp.SUM)
+        parameter.grad /= dist.get_world_size()
 
 
 def plot_losses(log: Path, target: Path) -> None:
