@@ -1,7 +1,8 @@
 """From a drafting configuration to vLLM's `speculative_config`; problems are named before weights load."""
 
+from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, TypeGuard
 
 from mmspec.config import DRAFT_METHODS, DraftConfig, DraftMethod
 from mmspec.errors import MmspecError
@@ -43,6 +44,39 @@ def speculative_config(draft: DraftConfig) -> dict[str, Any] | None:
         # Suffix decoding chooses the length of each draft itself.
         config["num_speculative_tokens"] = 16 if draft.method == "suffix" else _DEFAULT_TOKENS
     return config | draft.options
+
+
+def drafts_with_head(speculative: Mapping[str, Any] | None) -> TypeGuard[Mapping[str, Any]]:
+    """Whether vLLM's `speculative_config` names an EAGLE-3 head."""
+    return (
+        speculative is not None and speculative.get("method") == "eagle3" and bool(speculative.get("model"))
+    )
+
+
+def require_fitting_head(
+    speculative: Mapping[str, Any],
+    target: str,
+    *,
+    tensor_parallel_size: int | None = None,
+    dtype: Any = None,
+) -> None:
+    """Raises MmspecError when the EAGLE-3 head that vLLM is to draft with does not fit `target`.
+
+    Args:
+        speculative: what vLLM is given as `speculative_config`.
+        target: the target's folder or hub name.
+        tensor_parallel_size: of the target, where known.
+        dtype: what the engine was told to run in.
+    """
+    from mmspec.heads.check import require_fit
+
+    require_fit(
+        speculative["model"],
+        target,
+        draft_tensor_parallel_size=speculative.get("draft_tensor_parallel_size") or tensor_parallel_size or 1,
+        tensor_parallel_size=tensor_parallel_size,
+        dtype=None if dtype is None else str(dtype),
+    )
 
 
 def available_methods(draft_model: str | None = None, head: str | None = None) -> list[DraftMethod]:

@@ -4,7 +4,8 @@ from typing import Any
 
 from mmspec.compat import require_vllm
 from mmspec.config import MmspecConfig
-from mmspec.draft import speculative_config
+from mmspec.defaults import keep_thread_count
+from mmspec.draft import drafts_with_head, require_fitting_head, speculative_config
 from mmspec.errors import MmspecError
 from mmspec.plugin import require_allowed
 
@@ -41,6 +42,7 @@ def fill_engine_args(args: Any) -> None:
     Raises:
         MmspecError: wrong options, or options that contradict vLLM's own.
     """
+    keep_thread_count()
     config = MmspecConfig.parse(args.additional_config[KEY])
     wanted = engine_kwargs(config, statistics=False).get("speculative_config")
     given = args.speculative_config
@@ -51,6 +53,9 @@ def fill_engine_args(args: Any) -> None:
         )
     if given is None:
         args.speculative_config = wanted
+    if drafts_with_head(args.speculative_config):
+        size, dtype = args.tensor_parallel_size, args.dtype
+        require_fitting_head(args.speculative_config, args.model, tensor_parallel_size=size, dtype=dtype)
     if args.speculative_config is not None and args.per_request_spec_decode_metrics == "none":
         args.per_request_spec_decode_metrics = "summary"
 

@@ -58,5 +58,33 @@ def scene_prompts(count: int) -> list[Prompt]:
         asked = [question.text for question in ask(scene, random.Random(scene.seed))]
         # Every other one is a description: only long answers give a drafter much to do.
         question = CAPTION_REQUESTS[0] if number % 2 == 0 else asked[number // 2 % len(asked)]
-        prompts.append(prompt_from_image(f"scene {scene.seed}: {question}", scene.draw(), question))
+        prompts.append(_about(scene, question))
     return prompts
+
+
+def caption_prompts(count: int) -> list[Prompt]:
+    """Requests to describe held-out scenes of the pocket VLM's domain."""
+    from mmspec.encoders.pocket.questions import CAPTION_REQUESTS
+    from mmspec.encoders.pocket.scenes import HELD_OUT_SEED, make_scene
+
+    scenes = [make_scene(HELD_OUT_SEED + number) for number in range(count)]
+    return [
+        _about(scene, CAPTION_REQUESTS[number % len(CAPTION_REQUESTS)]) for number, scene in enumerate(scenes)
+    ]
+
+
+def question_prompts(count: int) -> list[Prompt]:
+    """Short questions about held-out scenes of the pocket VLM's domain, the kinds in turn."""
+    from mmspec.encoders.pocket.questions import ask
+    from mmspec.encoders.pocket.scenes import HELD_OUT_SEED, make_scene
+
+    scenes = [make_scene(HELD_OUT_SEED + number) for number in range(count)]
+    asked = [ask(scene, random.Random(scene.seed)) for scene in scenes]
+    return [
+        _about(scene, questions[number % len(questions)].text)
+        for number, (scene, questions) in enumerate(zip(scenes, asked, strict=True))
+    ]
+
+
+def _about(scene: Any, question: str) -> Prompt:
+    return prompt_from_image(f"scene {scene.seed}: {question}", scene.draw(), question)

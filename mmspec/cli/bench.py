@@ -6,16 +6,17 @@ from typing import Annotated
 
 import typer
 
-from mmspec.cli.options import DraftModel, Json, MaxModelLen, Model, Tokens, Verbose
+from mmspec.cli.bench_heads import positions, speed
+from mmspec.cli.options import Json, MaxModelLen, Model, Out, Tokens, Verbose
 from mmspec.cli.terminal import engine_terminal, one_line_errors
+from mmspec.errors import MmspecError
 from mmspec.models import POCKET, resolve_model
 
 app = typer.Typer(help="Measurements, each paired in one run.", no_args_is_help=False)
 
 
-@app.callback()
-def group() -> None:
-    """Keeps `lossless` a sub-command while it is the only one."""
+app.command()(positions)
+app.command()(speed)
 
 
 @app.command()
@@ -24,7 +25,9 @@ def lossless(
     draft: Annotated[
         list[str] | None, typer.Option("--draft", help="A method; may be given more than once.")
     ] = None,
-    draft_model: DraftModel = None,
+    draft_model: Annotated[
+        str | None, typer.Option("--draft-model", help="Folder or hub name of a text-only draft model.")
+    ] = None,
     head: Annotated[str | None, typer.Option("--head", help="Folder or hub name of an EAGLE-3 head.")] = None,
     num_speculative_tokens: Tokens = None,
     scenes: Annotated[int, typer.Option(min=0, help="Held-out scenes to ask about.")] = 20,
@@ -33,9 +36,7 @@ def lossless(
     ] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer, in tokens.")] = 64,
     max_model_len: MaxModelLen = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Write the result with its provenance to this file.")
-    ] = None,
+    out: Out = None,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -47,6 +48,8 @@ def lossless(
     from mmspec.draft import available_methods, draft_for, speculative_config
 
     methods = draft or available_methods(draft_model, head)
+    if "eagle3" in methods and head is None:
+        raise MmspecError("draft: eagle3 needs a head; name its folder or hub name with --head")
     drafts = [draft_for(method, draft_model, head, num_speculative_tokens) for method in methods]
     for config in drafts:
         speculative_config(config)  # its problems come before any engine starts

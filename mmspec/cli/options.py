@@ -17,9 +17,13 @@ Tokens = Annotated[
     typer.Option("-k", "--num-speculative-tokens", help="Most tokens drafted per step.", show_default="auto"),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")]
+Out = Annotated[Path | None, typer.Option("--out", help="Write the result with its provenance to this file.")]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Show the engine's log.")]
 MaxModelLen = Annotated[
-    int | None, typer.Option("--max-model-len", help="Context length in tokens.", show_default="the model's")
+    int | None,
+    typer.Option(
+        "--max-model-len", help="Context length in tokens.", show_default="the model's, or what fits"
+    ),
 ]
 Pictures = Annotated[
     list[Path] | None, typer.Option("--image", help="A picture; may be given more than once.")

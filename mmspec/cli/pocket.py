@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mmspec.cli.options import Json, Verbose
+from mmspec.cli.options import Json, Out, Verbose
 from mmspec.cli.terminal import Terminal, engine_terminal, one_line_errors
 
 app = typer.Typer(help="The small VLM that this project trained.", no_args_is_help=False)
@@ -18,7 +18,7 @@ def build(
         Path | None, typer.Option(help="Folder to build in.", show_default="the user's cache folder")
     ] = None,
     json: Json = False,
-    verbose: Verbose = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show what the libraries log.")] = False,
 ) -> None:
     """Assemble the checkpoint in the cache folder, or find it whole there; prints its folder."""
     from mmspec.encoders.pocket import build as build_pocket
@@ -38,9 +38,7 @@ def build(
 def evaluate(
     scenes: Annotated[int, typer.Option(min=2, help="Held-out scenes to ask about.")] = 500,
     perplexity: Annotated[bool, typer.Option(help="Also measure perplexity on plain English.")] = True,
-    out: Annotated[
-        Path | None, typer.Option(help="Write the result with its provenance to this file.")
-    ] = None,
+    out: Out = None,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:

@@ -14,6 +14,7 @@ from mmspec.cli.terminal import one_line_errors
 from mmspec.cli.vllm_flags import flag_names, to_flags
 from mmspec.config import MmspecConfig
 from mmspec.defaults import engine_defaults, keep_thread_count
+from mmspec.draft import drafts_with_head, require_fitting_head
 from mmspec.engine_args import engine_kwargs
 from mmspec.errors import MmspecError
 from mmspec.models import resolve_model
@@ -36,6 +37,8 @@ def command(
     """Serve MODEL over the OpenAI API. Flags of `vllm serve` may follow MODEL."""
     config = MmspecConfig(draft=draft_from(draft, draft_model, num_speculative_tokens))
     arguments = serve_arguments(model, config, [*_listen(host, port), *context.args])
+    if json and not dry_run:
+        raise MmspecError("--json is for --dry-run: a server has no result to print")
     if dry_run:
         line = shlex.join(["vllm", *arguments])
         print(dumps({"command": line, "arguments": arguments}) if json else line)
@@ -66,6 +69,9 @@ def serve_arguments(model: str, config: MmspecConfig, given: list[str]) -> list[
     arguments = engine_kwargs(config, statistics=False) | engine_defaults(model, names)
     with one_line_errors(f"model {model}", verbose=False):
         folder = resolve_model(model, lambda line: print(line, file=sys.stderr))
+    speculative = arguments.get("speculative_config")
+    if drafts_with_head(speculative):
+        require_fitting_head(speculative, folder)
     if folder != model and "served_model_name" not in names:
         arguments["served_model_name"] = model
     return ["serve", folder, *to_flags(arguments), *given]

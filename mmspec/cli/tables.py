@@ -1,5 +1,6 @@
 """Results as tables for people."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from rich.table import Table
@@ -38,6 +39,28 @@ def lossless_table(result: dict[str, Any]) -> Table:
             f"differs: {mismatch['method']}", f"{mismatch['prompt']}, from token {mismatch['position']} on"
         )
     return table
+
+
+def nested_table(result: dict[str, Any]) -> Table:
+    """Figures by name, those within others as `outer inner`."""
+    table = _plain_table()
+    for name, value in _flat(result, ""):
+        table.add_row(name, value)
+    return table
+
+
+def _flat(value: Any, name: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _flat(inner, f"{name} {key}".strip())
+    elif isinstance(value, list | tuple):
+        yield name, " ".join(_figure(one) for one in value)
+    else:
+        yield name, _figure(value)
+
+
+def _figure(value: Any) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 def _plain_table() -> Table:

@@ -22,8 +22,12 @@ def to_flags(arguments: Mapping[str, Any]) -> list[str]:
     return flags
 
 
+_SHORT = {"-sc": "--speculative-config"}  # of vLLM's short flags, the one whose argument mmspec looks at
+
+
 def flag_names(arguments: list[str]) -> set[str]:
-    """Names of the engine arguments that flags set: `--no-enforce-eager` and `--dtype=float16` count too."""
-    flags = (argument.removeprefix("--").split("=")[0] for argument in arguments if argument.startswith("--"))
+    """Names of the engine arguments that flags set: `--no-enforce-eager`, `--dtype=float16`, `-sc` count too."""
+    heads = (argument.split("=")[0] for argument in arguments)
+    flags = (_SHORT.get(head, head).removeprefix("--") for head in heads if head.startswith("-"))
     # Dotted flags set one key of a mapping: --speculative-config.method
     return {flag.split(".")[0].replace("-", "_").removeprefix("no_") for flag in flags}

@@ -1,0 +1,103 @@
+"""What do right positions bring? The same head under stock vLLM and under mmspec, with and without pictures."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mmspec.bench.prompts import Prompt
+from mmspec.config import DraftConfig
+from mmspec.draft import speculative_config
+from mmspec.heads.evaluate import Acceptance
+from mmspec.stats import request_stats
+
+
+def compare(
+    model: str,
+    draft: DraftConfig,
+    prompts: dict[str, Sequence[list[dict[str, Any]]]],
+    *,
+    max_tokens: int,
+    report: Callable[[str], None] = lambda line: None,
+    **vllm_kwargs: Any,
+) -> dict[str, dict[str, Acceptance]]:
+    """Greedy answers to each kind of prompt under both engines.
+
+    Args:
+        draft: an EAGLE-3 head.
+        prompts: by kind ("image", "text"), conversations as chat messages.
+
+    Returns:
+        By kind and then by engine ("stock", "mmspec").
+    """
+    import vllm
+
+    from mmspec.llm import LLM
+
+    engine = {"model": model, "dtype": "float32", "max_num_seqs": 8, **vllm_kwargs}
+    makers: dict[str, Callable[[], Any]] = {
+        "stock": lambda: vllm.LLM(
+            **engine,
+            speculative_config=speculative_config(draft),
+            per_request_spec_decode_metrics=True,
+            disable_log_stats=False,
+        ),
+        "mmspec": lambda: LLM(draft=draft, **engine),
+    }
+    found: dict[str, dict[str, Acceptance]] = {kind: {} for kind in prompts}
+    for name, make in makers.items():
+        report(f"{name} engine")
+        llm = make()
+        for kind, conversations in prompts.items():
+            found[kind][name] = acceptance_in_engine(llm, conversations, max_tokens)
+        _close(llm)
+    return found
+
+
+def text_messages() -> list[list[dict[str, Any]]]:
+    """Questions without a picture."""
+    questions = (
+        "What is the capital of France?",
+        "Write two sentences about the sea.",
+        "How do I boil an egg?",
+        "Name three kinds of fruit.",
+        "Why is the sky blue?",
+        "Give me a short poem about winter.",
+        "What can I do on a rainy day?",
+        "Explain what a library is.",
+    )
+    return [[{"role": "user", "content": question}] for question in questions]
+
+
+def image_messages(prompts: Sequence[Prompt]) -> list[list[dict[str, Any]]]:
+    return [prompt.messages() for prompt in prompts]
+
+
+def acceptance_in_engine(
+    llm: Any, conversations: Sequence[list[dict[str, Any]]], max_tokens: int, temperature: float = 0.0
+) -> Acceptance:
+    """What an engine that drafts accepted over all its answers to the conversations."""
+    from vllm import SamplingParams
+
+    sampling = [
+        SamplingParams(temperature=temperature, max_tokens=max_tokens, seed=number)
+        for number in range(len(conversations))
+    ]
+    stats = [request_stats(output) for output in llm.chat(list(conversations), sampling, use_tqdm=False)]
+    drafts = sum(one.drafts for one in stats)
+    width = max(len(one.accepted_per_position) for one in stats)
+    counts = [
+        sum(one.accepted_per_position[i] for one in stats if i < len(one.accepted_per_position))
+        for i in range(width)
+    ]
+    return Acceptance(
+        mean_acceptance_length=1 + sum(counts) / drafts if drafts else 1.0,
+        accepted_per_position=[count / drafts if drafts else 0.0 for count in counts],
+        drafts=drafts,
+    )
+
+
+def _close(llm: Any) -> None:
+    from vllm.distributed import cleanup_dist_env_and_memory
+
+    llm.llm_engine.engine_core.shutdown()
+    del llm.llm_engine
+    cleanup_dist_env_and_memory()

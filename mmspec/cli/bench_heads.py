@@ -1,0 +1,112 @@
+"""`mmspec bench positions` and `mmspec bench speed`: what a head brings, and what right positions bring to it."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mmspec.cli.options import Json, MaxModelLen, Model, Out, Verbose
+from mmspec.cli.terminal import engine_terminal, one_line_errors
+from mmspec.config import DraftConfig
+from mmspec.models import POCKET, resolve_model
+
+Head = Annotated[str, typer.Option("--head", help="Folder or hub name of an EAGLE-3 head.")]
+MaxTokens = Annotated[int, typer.Option(min=2, help="Longest answer, in tokens.")]
+Scenes = Annotated[int, typer.Option(min=1, help="Held-out scenes to ask about, for each kind of prompt.")]
+
+
+def positions(
+    head: Head,
+    model: Model = POCKET,
+    k: Annotated[int, typer.Option("-k", min=2, help="Tokens drafted per step.")] = 5,
+    scenes: Scenes = 20,
+    max_tokens: MaxTokens = 96,
+    max_model_len: MaxModelLen = None,
+    out: Out = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Acceptance of a head under stock vLLM and under mmspec, on prompts with and without pictures."""
+
+    def measure(report: Callable[[str], None]) -> dict[str, Any]:
+        from mmspec.bench.positions import compare, image_messages, text_messages
+        from mmspec.bench.prompts import caption_prompts, question_prompts
+
+        prompts = caption_prompts(scenes) + question_prompts(scenes)
+        kinds = {"image": image_messages(prompts), "text": text_messages()}
+        draft = DraftConfig(method="eagle3", model=head, num_speculative_tokens=k)
+        found = compare(model, draft, kinds, max_tokens=max_tokens, report=report, **_room(max_model_len))
+        return {kind: {name: one.to_dict() for name, one in by.items()} for kind, by in found.items()}
+
+    _run(measure, model, out, json, verbose)
+
+
+def speed(
+    head: Head,
+    model: Model = POCKET,
+    k: Annotated[list[int] | None, typer.Option("-k", min=1, help="Tokens drafted per step to try.")] = None,
+    scenes: Scenes = 20,
+    repeats: Annotated[int, typer.Option(min=1, help="Times that each case is measured.")] = 1,
+    max_tokens: MaxTokens = 128,
+    max_model_len: MaxModelLen = None,
+    out: Out = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Time per output token with drafting off and on in turn: captions, questions, batches of 4, temperature 0.8."""
+
+    def measure_all(report: Callable[[str], None]) -> dict[str, Any]:
+        from mmspec.bench.prompts import caption_prompts, question_prompts
+        from mmspec.bench.speed import Case, measure
+
+        captions, questions = caption_prompts(scenes), question_prompts(scenes)
+        cases = {
+            "captions": Case(captions),
+            "questions": Case(questions),
+            "batch_4": Case(captions, batch=4),
+            "temperature_0_8": Case(captions, temperature=0.8),
+        }
+        found = measure(
+            model,
+            DraftConfig(method="eagle3", model=head),
+            cases,
+            ks=k or (3, 4, 5, 6, 7),
+            repeats=repeats,
+            max_tokens=max_tokens,
+            report=report,
+            **_room(max_model_len),
+        )
+        return {name: one.to_dict() for name, one in found.items()}
+
+    _run(measure_all, model, out, json, verbose)
+
+
+def _run(
+    measure: Callable[[Callable[[str], None]], dict[str, Any]],
+    model: str,
+    out: Path | None,
+    json: bool,
+    verbose: bool,
+) -> None:
+    from mmspec.bench.provenance import write_result
+    from mmspec.cli.tables import nested_table
+
+    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    with (
+        engine_terminal(json_only=json, verbose=verbose) as terminal,
+        one_line_errors(f"model {model}", verbose),
+    ):
+        with terminal.progress("Measuring ...") as report:
+            resolve_model(model, report)
+            result = measure(report)
+        terminal.answer.print(nested_table(result))
+        if out is not None:
+            write_result(out, result)
+        if json:
+            terminal.print_json(result)
+
+
+def _room(max_model_len: int | None) -> dict[str, int]:
+    return {"max_model_len": max_model_len} if max_model_len else {}

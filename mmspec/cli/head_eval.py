@@ -1,0 +1,95 @@
+"""`mmspec head eval`: a head's acceptance, simulated offline and measured in the engine."""
+
+import json as json_format
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mmspec.cli.options import Json, MaxModelLen, Model, Out, Verbose
+from mmspec.cli.terminal import engine_terminal, one_line_errors
+from mmspec.errors import MmspecError
+from mmspec.models import POCKET, resolve_model
+
+Messages = list[dict[str, Any]]
+
+
+def evaluate(
+    head: Annotated[Path, typer.Argument(metavar="HEAD", help="Folder of a head.")],
+    model: Model = POCKET,
+    prompts: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help='JSONL, each line {"messages": [...]}; a kind of prompt a file, named after it.',
+            show_default="captions, questions and text for the pocket model",
+        ),
+    ] = None,
+    temperature: Annotated[
+        list[float] | None, typer.Option(min=0.0, help="May be given more than once.", show_default="0")
+    ] = None,
+    k: Annotated[int, typer.Option("-k", min=1, help="Tokens drafted per step.")] = 5,
+    scenes: Annotated[int, typer.Option(min=1, help="Held-out scenes, without --prompts.")] = 20,
+    max_tokens: Annotated[int, typer.Option(min=2, help="Longest answer, in tokens.")] = 96,
+    max_model_len: MaxModelLen = None,
+    out: Out = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Acceptance by kind of prompt and temperature: simulated along the target's answers, and in the engine."""
+    kinds = _kinds(model, prompts, scenes)
+    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    with (
+        engine_terminal(json_only=json, verbose=verbose) as terminal,
+        one_line_errors(f"head {head}", verbose),
+    ):
+        from mmspec.bench.head import evaluate_head
+        from mmspec.bench.provenance import write_result
+        from mmspec.cli.tables import nested_table
+
+        with terminal.progress("Evaluating ...") as report:
+            found = evaluate_head(
+                str(head),
+                resolve_model(model, report),
+                kinds,
+                temperatures=temperature or [0.0],
+                tokens=k,
+                max_tokens=max_tokens,
+                report=report,
+                **({"max_model_len": max_model_len} if max_model_len else {}),
+            )
+        result = {
+            kind: {at: one.to_dict() for at, one in by_temperature.items()}
+            for kind, by_temperature in found.items()
+        }
+        terminal.answer.print(nested_table(result))
+        if out is not None:
+            write_result(out, result)
+        if json:
+            terminal.print_json(result)
+
+
+def _kinds(model: str, files: list[Path] | None, scenes: int) -> dict[str, list[Messages]]:
+    if files:
+        return {path.stem: _read(path) for path in files}
+    if model != POCKET:
+        raise MmspecError("give --prompts: only the pocket model has prompts of its own")
+    from mmspec.bench.positions import text_messages
+    from mmspec.bench.prompts import caption_prompts, question_prompts
+
+    return {
+        "captions": [prompt.messages() for prompt in caption_prompts(scenes)],
+        "questions": [prompt.messages() for prompt in question_prompts(scenes)],
+        "text": text_messages(),
+    }
+
+
+def _read(path: Path) -> list[Messages]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        found = [json_format.loads(line)["messages"] for line in lines if line.strip()]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise MmspecError(f'prompts {path}: {error}; give lines of {{"messages": [...]}}') from None
+    if not found:
+        raise MmspecError(f"prompts {path}: the file is empty; give a conversation a line")
+    return found
