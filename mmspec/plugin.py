@@ -28,10 +28,14 @@ def register() -> None:
     if problem := mismatch(vllm_version()):
         _log.warning("mmspec is off: %s", problem)
         return
+    from mmspec.heads.serving import AFTER_IMPORT
     from mmspec.patches import AT_LOAD, apply_missing
+    from mmspec.patches.imports import now_or_when_imported
 
     try:
         apply_missing(AT_LOAD)
+        for module, action in AFTER_IMPORT.items():
+            now_or_when_imported(module, action)
     except Exception as error:  # an engine that does not use mmspec must not end for it
         _log.warning("mmspec is off: %s", error)
         return

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from speculators.models.eagle3 import Eagle3DraftModel
 
 from mmspec.errors import MmspecError
 from mmspec.heads.capture import CapturedDataset
@@ -41,7 +42,7 @@ def train_head(
     vocabulary = _vocabulary(dataset, target, settings, folder)
     head = new_head(target, settings, dataset.manifest.aux_layer_ids, vocabulary)
     lengths = [dataset.record(index).tokens for index in range(len(dataset))]
-    trainer = HeadTrainer(head.to(device, getattr(torch, settings.dtype)), dataset, lengths, settings)
+    trainer = HeadTrainer(placed(head, device, getattr(torch, settings.dtype)), dataset, lengths, settings)
     try:
         scores = trainer.train(folder)
         if is_first_process():
@@ -52,6 +53,14 @@ def train_head(
         if dist.is_initialized():
             dist.destroy_process_group()
     return scores
+
+
+def placed(head: Eagle3DraftModel, device: torch.device, dtype: torch.dtype) -> Eagle3DraftModel:
+    """The head on a device and in a dtype, but for the rotary frequencies: serving computes them in float32."""
+    frequencies = head.rotary_emb.inv_freq.float()
+    head = head.to(device, dtype)
+    head.rotary_emb.inv_freq = frequencies.to(device)
+    return head
 
 
 def keep_settings(folder: Path, settings: TrainSettings) -> None:

@@ -139,10 +139,10 @@ def _summaries(summary: ImageSummary, batch: Batch, pictures: torch.Tensor) -> t
     """What each row's picture adds to it [sequences, rows, hidden]."""
     weights, weighted = summary.weigh(batch.features)
     count = int(batch.owners.max()) + 2  # the last one stands for none
-    sums = [
+    weight, total = (
         part.new_zeros(count, part.shape[-1]).index_add(0, batch.owners, part) for part in (weights, weighted)
-    ]
-    return summary.read(*sums, batch.features.dtype)[pictures]
+    )
+    return summary.read(weight, total, batch.features.dtype)[pictures]
 
 
 def causal_mask(real: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -1,7 +1,7 @@
 """A head's acceptance by kind of prompt and temperature: simulated along the target's answers, and in the engine."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 
 from mmspec.bench.positions import acceptance_in_engine
 from mmspec.config import DraftConfig
+from mmspec.defaults import engine_defaults, keep_thread_count
 from mmspec.heads.evaluate import Acceptance, simulate
 
 Messages = list[dict[str, Any]]
@@ -38,7 +39,7 @@ class HeadScore:
 def evaluate_head(
     head: str,
     target: str,
-    kinds: dict[str, Sequence[Messages]],
+    kinds: Mapping[str, Sequence[Messages]],
     *,
     temperatures: Sequence[float],
     tokens: int,
@@ -72,15 +73,18 @@ def evaluate_head(
 def _simulated(
     head: str,
     target: str,
-    kinds: dict[str, Sequence[Messages]],
+    kinds: Mapping[str, Sequence[Messages]],
     temperature: float,
     tokens: int,
     max_tokens: int,
     engine: dict[str, Any],
 ) -> dict[str, Acceptance]:
     from mmspec.heads.capture import CapturedDataset, CaptureSettings, capture, describe_target
-    from mmspec.heads.capture.engine import running_engine
+    from mmspec.heads.capture.start import running_engine
+    from mmspec.patches import IN_PROCESS, apply_missing
 
+    apply_missing(IN_PROCESS)
+    keep_thread_count()
     layers = json.loads((Path(head) / "config.json").read_text())["eagle_aux_hidden_state_layer_ids"]
     with TemporaryDirectory() as folder:
         prompts = Path(folder) / "prompts.jsonl"
@@ -88,14 +92,15 @@ def _simulated(
             prompts, Path(folder) / "captured", temperature=temperature, max_tokens=max_tokens
         )
         kind_of = _write(prompts, kinds)
-        described = describe_target(target, layers, engine["dtype"])
-        capture(settings, described, partial(running_engine, **_without_dtype(engine)))
+        arguments = engine_defaults(target, engine) | engine
+        described = describe_target(target, layers, arguments["dtype"])
+        capture(settings, described, partial(running_engine, **arguments))
         data = CapturedDataset(settings.folder)
         samples = ((kind_of[data.record(i).key], data[i]) for i in range(len(data)))
         return simulate(Path(head), Path(target), samples, tokens)
 
 
-def _write(path: Path, kinds: dict[str, Sequence[Messages]]) -> dict[str, str]:
+def _write(path: Path, kinds: Mapping[str, Sequence[Messages]]) -> dict[str, str]:
     """Writes the conversations; returns the kind of each by its key."""
     from mmspec.heads.capture.conversations import Conversation, read_conversations
 
@@ -110,7 +115,7 @@ def _write(path: Path, kinds: dict[str, Sequence[Messages]]) -> dict[str, str]:
 def _measured(
     head: str,
     target: str,
-    kinds: dict[str, Sequence[Messages]],
+    kinds: Mapping[str, Sequence[Messages]],
     temperature: float,
     tokens: int,
     max_tokens: int,
@@ -126,7 +131,3 @@ def _measured(
     }
     llm.close()
     return found
-
-
-def _without_dtype(engine: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in engine.items() if name != "dtype"}

@@ -1,19 +1,22 @@
 """What do right positions bring? The same head under stock vLLM and under mmspec, with and without pictures."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mmspec.bench.prompts import Prompt
 from mmspec.config import DraftConfig
+from mmspec.defaults import engine_defaults, keep_thread_count
 from mmspec.draft import speculative_config
 from mmspec.heads.evaluate import Acceptance
+from mmspec.models import resolve_model
+from mmspec.patches import IN_PROCESS, apply_missing
 from mmspec.stats import request_stats
 
 
 def compare(
     model: str,
     draft: DraftConfig,
-    prompts: dict[str, Sequence[list[dict[str, Any]]]],
+    prompts: Mapping[str, Sequence[list[dict[str, Any]]]],
     *,
     max_tokens: int,
     report: Callable[[str], None] = lambda line: None,
@@ -32,7 +35,10 @@ def compare(
 
     from mmspec.llm import LLM
 
-    engine = {"model": model, "dtype": "float32", "max_num_seqs": 8, **vllm_kwargs}
+    given = {"dtype": "float32", "max_num_seqs": 8, **vllm_kwargs}
+    engine = {"model": resolve_model(model), **(engine_defaults(model, given) | given)}
+    apply_missing(IN_PROCESS)
+    keep_thread_count()
     makers: dict[str, Callable[[], Any]] = {
         "stock": lambda: vllm.LLM(
             **engine,

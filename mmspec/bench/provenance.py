@@ -50,13 +50,16 @@ def _version(package: str) -> str | None:
 def _revision() -> str | None:
     """The commit of the checkout that this package runs from, marked when files differ; None elsewhere."""
     folder = Path(__file__).resolve().parent
-    described = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--abbrev=12"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    try:
+        described = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12"],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except FileNotFoundError:  # no git here
+        return None
     return described.stdout.strip() or None
 
 

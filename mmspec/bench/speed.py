@@ -83,7 +83,7 @@ def measure(
                     name: median(_pairs(*llms, case.first(sweep), max_tokens).speedups)
                     for name, case in cases.items()
                 }
-        best = {name: max(ks, key=lambda k, name=name: tried[k][name]) for name in cases}
+        best = {name: max((tried[k][name], k) for k in ks)[1] for name in cases}
     results: dict[str, Speed] = {}
     for k in sorted(set(best.values())):
         with _both(engine, draft, k) as llms:

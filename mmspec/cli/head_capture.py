@@ -129,7 +129,7 @@ def _bar(console: Console) -> Iterator["Report"]:
         task = progress.add_task("Capturing", total=None)
 
         def report(passed: int, lines: int, counts: Any) -> None:
-            text = f"Capturing ({counts.samples} samples, {counts.answer_tokens} answer tokens published)"
+            text = f"Capturing ({counts.samples} samples, {counts.answer_tokens} answer tokens on disk)"
             progress.update(task, total=lines, completed=passed, description=text)
             if not console.is_terminal:
                 console.print(f"{text}: {passed} of {lines} lines")

@@ -2,12 +2,28 @@
 
 from collections.abc import Iterable
 
+from mmspec.patches.adjacent_pictures import PASS_BETWEEN_PICTURES
+from mmspec.patches.chunk_token import NEXT_PROMPT_TOKEN
+from mmspec.patches.draft_slots import PLAIN_INDICES, SLOTS_BY_INDEX
 from mmspec.patches.engine_config import CHECK_CONFIGURATION
 from mmspec.patches.kernel_overrides import SEARCH_WITHOUT_LLVMLITE
 from mmspec.patches.patch import Patch, PatchError
+from mmspec.patches.preempted_pictures import ENTERED_PICTURES, SETTLE_PREEMPTED
+from mmspec.patches.sampled_drafts import MARK_SAMPLING, SPREAD_SAMPLING
 
-# Applied by the plugin in every process of vLLM: must pass straight through where mmspec is not configured.
-AT_LOAD: tuple[Patch, ...] = (CHECK_CONFIGURATION,)
+# Applied by the plugin in every process of vLLM: must pass straight through where mmspec is not configured, and
+# be lazy unless its module is there before plugins load.
+AT_LOAD: tuple[Patch, ...] = (
+    CHECK_CONFIGURATION,
+    PLAIN_INDICES,
+    SLOTS_BY_INDEX,
+    NEXT_PROMPT_TOKEN,
+    PASS_BETWEEN_PICTURES,
+    ENTERED_PICTURES,
+    SETTLE_PREEMPTED,
+    MARK_SAMPLING,
+    SPREAD_SAMPLING,
+)
 # Applied by `mmspec.LLM`, whose engine may run in the user's process.
 IN_PROCESS: tuple[Patch, ...] = (SEARCH_WITHOUT_LLVMLITE,)
 LEDGER: tuple[Patch, ...] = AT_LOAD + IN_PROCESS

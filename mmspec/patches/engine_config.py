@@ -7,13 +7,14 @@ from typing import Any
 
 from mmspec.compat import SUPPORTED
 from mmspec.errors import MmspecError
+from mmspec.patches.configured import is_configured
 from mmspec.patches.patch import Patch
 
 
 def _wrap(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def create_engine_config(self: Any, usage_context: Any = None, headless: bool = False) -> Any:
-        if not _is_configured(self.additional_config):
+        if not is_configured(self.additional_config):
             return original(self, usage_context, headless)
         # Imported here: an engine that does not use mmspec pays nothing for it.
         from mmspec.engine_args import check_engine, fill_engine_args
@@ -28,10 +29,6 @@ def _wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         return vllm_config
 
     return create_engine_config
-
-
-def _is_configured(additional_config: Any) -> bool:
-    return isinstance(additional_config, dict) and "mmspec" in additional_config
 
 
 def _end_server(error: MmspecError, usage_context: Any) -> None:

@@ -1,12 +1,18 @@
 """One change to a function of another package, with its reason and its end."""
 
 import inspect
+import logging
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 from mmspec.errors import MmspecError
+from mmspec.patches.imports import when_imported
+
+_log = logging.getLogger("vllm.plugins.mmspec")
+_pending: set[str] = set()  # targets whose modules are waited for
 
 _MARK = "__mmspec_patch__"
 
@@ -27,6 +33,8 @@ class Patch:
         upstream: the issue or pull request at the patched project, or that there is none.
         versions: versions of the patched package that it was written for.
         remove_when: what would make it go.
+        lazy: wait until vLLM imports the target's module; for modules that are too heavy, or too early, to be
+            imported when plugins load.
     """
 
     target: str
@@ -36,24 +44,37 @@ class Patch:
     upstream: str
     versions: str
     remove_when: str
+    lazy: bool = False
 
     @property
     def applied(self) -> bool:
+        """Whether this process has the patch, or will have it as soon as it has the target."""
+        if self._waits:
+            return self.target in _pending
         owner, name = self._place()
         return getattr(vars(owner).get(name), _MARK, None) == self.target
 
     def apply(self) -> None:
-        """Puts the replacement in place, in this process.
+        """Puts the replacement in place, in this process; a lazy one as soon as the target is there.
 
         Raises:
             PatchError: the target is missing, has other parameters, or was patched before.
         """
+        if self._waits:
+            if self.applied:
+                raise self._twice()
+            _pending.add(self.target)
+            when_imported(self._module, self._apply_late)
+        else:
+            self._replace()
+
+    def _replace(self) -> None:
         owner, name = self._place()
         original = vars(owner).get(name)
         if not callable(original):
             raise PatchError(f"{self.target}: not found; this patch was written for {self.versions}")
         if hasattr(original, _MARK):
-            raise PatchError(f"{self.target}: patched already in this process; apply each patch once")
+            raise self._twice()
         found = tuple(inspect.signature(original).parameters)
         if found != self.parameters:
             raise PatchError(
@@ -64,12 +85,30 @@ class Patch:
         setattr(replacement, _MARK, self.target)
         setattr(owner, name, replacement)
 
+    def _apply_late(self) -> None:
+        _pending.discard(self.target)
+        try:
+            self._replace()
+        except PatchError as error:  # an import of vLLM's must not fail for it
+            _log.warning("mmspec: left out a patch: %s", error)
+
+    def _twice(self) -> PatchError:
+        return PatchError(f"{self.target}: patched already in this process; apply each patch once")
+
+    @property
+    def _module(self) -> str:
+        return self.target.partition(":")[0]
+
+    @property
+    def _waits(self) -> bool:
+        return self.lazy and self._module not in sys.modules
+
     def _place(self) -> tuple[Any, str]:
         """The module or class that holds the target, and the target's name in it."""
-        module, _, path = self.target.partition(":")
+        path = self.target.partition(":")[2]
         *owners, name = path.split(".")
         try:
-            place: Any = import_module(module)
+            place: Any = import_module(self._module)
             for owner in owners:
                 place = getattr(place, owner)
         except (ImportError, AttributeError) as error:

@@ -24,6 +24,8 @@ def engine_run(tiny: Checkpoints, engine_workers: Callable[[str], EngineWorker])
                 model=str(tiny[family]),
                 requests=mixed_batch(family),
                 speculative=speculative_config(method, tiny),
+                # Without drafting, plain vLLM is what the drafting engines are compared with.
+                engine={} if method == "none" else {"additional_config": {"mmspec": {}}},
                 max_tokens=MAX_TOKENS,
             )
             outcomes[key] = engine_workers(runner).run(job)

@@ -26,19 +26,9 @@ def test_prompt_lookup(
 
 
 def test_draft_model(
-    runner: str,
-    family: str,
-    engine_run: EngineRun,
-    oracles: Oracles,
-    pictures: dict[str, Image],
-    request: pytest.FixtureRequest,
+    runner: str, family: str, engine_run: EngineRun, oracles: Oracles, pictures: dict[str, Image]
 ) -> None:
     """The draft sees plain text at plain indices, placeholders included, as this oracle does."""
-    if runner == "v1" and family != "llava":
-        reason = (
-            "vLLM issue 54498: with M-RoPE the V1 runner writes the draft's keys and values to wrong slots"
-        )
-        request.applymarker(pytest.mark.xfail(reason=reason, strict=False))
     llama = oracles("llama")
 
     def propose(tokens: list[int]) -> list[int]:

@@ -18,6 +18,7 @@ COMMANDS = [
     ["doctor"],
     ["pocket"],
     ["pocket", "build"],
+    ["pocket", "eval"],
     ["bench"],
     ["bench", "lossless"],
 ]
@@ -73,6 +74,7 @@ def test_every_command_has_help(command: list[str], capsys: pytest.CaptureFixtur
         (["serve", "/no/model", "--port", "70000"], "--port"),
         (["serve", "a/b", "--speculative-config", "{}"], "--speculative-config is what mmspec serve sets"),
         (["bench", "lossless", "--draft", "magic"], "choose none"),
+        (["bench", "lossless", "--draft", "eagle3", "--draft-model", "a/head"], "with --head"),
         (["bench", "lossless", "--examples", "/no/folder"], "examples.json: not found"),
     ],
 )

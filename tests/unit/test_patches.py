@@ -1,7 +1,10 @@
 """The patch class, on a module made for it, and the ledger's entries."""
 
+import logging
 import sys
 from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -85,6 +88,49 @@ def test_an_inherited_method_is_not_patched_in_the_wrong_class(module: ModuleTyp
 
     with pytest.raises(PatchError, match="not found"):
         make_patch("Special.add", ("self", "number")).apply()
+
+
+@pytest.fixture
+def not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The name of a module that can be imported, and is not yet."""
+    (tmp_path / f"{MODULE}.py").write_text("def double(number):\n    return 2 * number\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield MODULE
+    sys.modules.pop(MODULE, None)
+
+
+def test_a_lazy_patch_waits_for_its_module(not_imported: str) -> None:
+    patch = make_patch(lazy=True)
+    patch.apply()
+    assert patch.applied
+    assert not_imported not in sys.modules
+    with pytest.raises(PatchError, match="patched already"):
+        make_patch(lazy=True).apply()
+
+    assert import_module(not_imported).double(4) == -8
+
+    assert patch.applied
+    with pytest.raises(PatchError, match="patched already"):
+        make_patch(lazy=True).apply()
+
+
+def test_a_lazy_patch_is_applied_at_once_to_a_module_that_is_there(module: ModuleType) -> None:
+    make_patch(lazy=True).apply()
+
+    assert module.double(4) == -8
+
+
+def test_a_lazy_patch_that_does_not_fit_lets_the_import_pass(
+    not_imported: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    patch = make_patch("triple", lazy=True)
+    patch.apply()
+
+    with caplog.at_level(logging.WARNING, logger="vllm.plugins.mmspec"):
+        assert import_module(not_imported).double(4) == 8
+
+    assert not patch.applied
+    assert "triple: not found" in caplog.text
 
 
 def test_the_ledger_names_each_patch_with_its_reason_and_end() -> None:
