@@ -26,7 +26,7 @@ demo: $(READY)
 	@echo "make demo: the Gradio image chat is not built yet (it comes with issue 6); until then: make chat" >&2; exit 1
 
 test: $(READY)
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 quality: $(READY)
 	@$(BIN)/ruff check .

@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import Checkpoints
 from tests.engine.client import EngineWorker
-from tests.engine.jobs import Job
+from tests.engine.jobs import Job, Outcome
 from tests.engine.runners import in_process_environment
 from tests.engine.scenarios import chat
 from tests.pictures import PICTURES
@@ -60,27 +60,21 @@ def head(vision: str, captured: Path, tiny: Checkpoints) -> Path:
 
 
 def test_a_trained_head_is_accepted_more_often_than_a_random_one(
-    vision: str,
-    head: Path,
-    captured: Path,
-    tiny: Checkpoints,
-    runner: str,
-    engine_workers: Any,
+    vision: str, head: Path, captured: Path, tiny: Checkpoints, runner: str, engine_workers: Any
 ) -> None:
+    if runner == "v2" and vision == "text":
+        pytest.skip("stock vLLM's own draft class; the V2 runner is tried with ours")
     worker: EngineWorker = engine_workers(runner)
-    random_head = train(captured, tiny, vision, 1)
-    plain = worker.run(job(tiny, None)).tokens
-    outcomes = {
-        name: worker.run(job(tiny, path)) for name, path in (("trained", head), ("random", random_head))
-    }
-    for outcome in outcomes.values():
-        assert outcome.tokens == plain
-    lengths = {
-        name: sum(sum(answer.accepted) for answer in outcome.answers)
-        / sum(len(answer.accepted) for answer in outcome.answers)
-        for name, outcome in outcomes.items()
-    }
-    assert lengths["trained"] > lengths["random"] + 0.2
+    trained = worker.run(job(tiny, head))
+    assert trained.tokens == worker.run(job(tiny, None)).tokens
+    random_head = train(captured, tiny, "text", 1)
+    assert accepted(trained) > accepted(worker.run(job(tiny, random_head))) + 0.2
+
+
+def accepted(outcome: Outcome) -> float:
+    """Accepted tokens a draft."""
+    counts = [count for answer in outcome.answers for count in answer.accepted]
+    return sum(counts) / len(counts)
 
 
 def test_a_text_head_drafts_in_stock_vllm(captured: Path, tiny: Checkpoints, tmp_path: Path) -> None:
@@ -104,6 +98,8 @@ def test_simulated_and_served_acceptance_agree(
     vision: str, head: Path, prompts: Path, tiny: Checkpoints
 ) -> None:
     """What the answer's end cuts off is counted differently, so short answers may differ by a little."""
+    if vision == "text":
+        pytest.skip("the others have more that could differ")
     arguments = ("--model", tiny["qwen2_5_vl"], "--prompts", prompts, "-k", TOKENS, "--max-tokens", 48)
     result = mmspec("head", "eval", head, *arguments, "--max-model-len", 512, "--json")
     score = result["prompts"]["0.0"]

@@ -48,6 +48,7 @@ def functions() -> dict[str, str]:
     for name, module in list(sys.modules.items()):
         if name == "vllm" or name.startswith("vllm."):
             for owner in [module, *(item for item in vars(module).values() if inspect.isclass(item))]:
+                place = name if owner is module else f"{owner.__module__}.{owner.__name__}"
                 for key, value in list(vars(owner).items()):
                     # The code's own file: `functools.wraps` disguises everything else. Other attributes may be
                     # stand-ins for modules that are not installed.
@@ -55,7 +56,7 @@ def functions() -> dict[str, str]:
                     code = plain.__code__ if inspect.isfunction(plain) else None
                     if code is not None:
                         where = f"{code.co_filename}:{code.co_firstlineno}"
-                        places[f"{getattr(owner, '__module__', name)}.{owner.__name__}.{key}"] = where
+                        places[f"{place}.{key}"] = where
     return places
 
 
