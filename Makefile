@@ -5,8 +5,8 @@
 BIN := .venv/bin
 # Named after the folder: the scripts in .venv hold its path, so a checkout that was moved is not ready.
 READY := .venv/.ready-$(firstword $(shell pwd -P | cksum))
-IMAGE ?= $(firstword $(sort $(wildcard demo/examples/*.png)))
-PROMPT ?= What is in this picture?
+IMAGE ?= demo/examples/11-key.png
+PROMPT ?= How many keys are there?
 # Through the environment, so that a question may hold quotes: make chat IMAGE=photo.png PROMPT="What's here?"
 export PYTHON IMAGE PROMPT
 
