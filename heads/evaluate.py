@@ -26,10 +26,15 @@ class Acceptance:
         """From the number of accepted tokens of each draft of up to `tokens`."""
         drafts = len(accepted)
         shares = [sum(a > position for a in accepted) / max(1, drafts) for position in range(tokens)]
-        return cls(1.0 + sum(accepted) / max(1, drafts), shares, drafts)
+        return cls(mean_acceptance_length(sum(accepted), drafts), shares, drafts)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def mean_acceptance_length(accepted: int, drafts: int) -> float:
+    """Tokens per verification, the bonus token included; 1.0 where nothing was drafted."""
+    return 1.0 + accepted / drafts if drafts else 1.0
 
 
 def simulate(

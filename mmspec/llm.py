@@ -108,13 +108,7 @@ class LLM(vllm.LLM):
 
         Engines that run in this process share its process groups: closing one ends all of them.
         """
-        if not hasattr(self, "llm_engine"):
-            return
-        from vllm.distributed import cleanup_dist_env_and_memory
-
-        self.llm_engine.engine_core.shutdown()
-        del self.llm_engine
-        cleanup_dist_env_and_memory()
+        close_engine(self)
 
     def _require_room(self, prompt_tokens: int, max_tokens: int) -> None:
         context = self.model_config.max_model_len
@@ -123,6 +117,17 @@ class LLM(vllm.LLM):
                 f"too long: the prompt takes {prompt_tokens} tokens and the answer up to {max_tokens}, but "
                 f"the context holds {context}; shorten the prompt, use smaller pictures, or lower max_tokens"
             )
+
+
+def close_engine(llm: vllm.LLM) -> None:
+    """Ends the engine of any `vllm.LLM`, once, and gives its memory back."""
+    if not hasattr(llm, "llm_engine"):
+        return
+    from vllm.distributed import cleanup_dist_env_and_memory
+
+    llm.llm_engine.engine_core.shutdown()
+    del llm.llm_engine
+    cleanup_dist_env_and_memory()
 
 
 def _draft_unless_given(draft: DraftConfig | str | None, vllm_kwargs: dict[str, Any]) -> DraftConfig | None:

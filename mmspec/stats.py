@@ -3,6 +3,8 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from mmspec.heads.evaluate import mean_acceptance_length
+
 REPORT_KEY = "mmspec"
 
 
@@ -94,7 +96,7 @@ def _acceptance(sequences: list[Any]) -> dict[str, Any]:
     drafts = sum(histogram)
     accepted = sum(j * count for j, count in enumerate(histogram))
     return {
-        "mean_acceptance_length": 1 + accepted / drafts if drafts else 1.0,
+        "mean_acceptance_length": mean_acceptance_length(accepted, drafts),
         "drafts": drafts,
         "draft_tokens": sum(sequence.num_draft_tokens for sequence in sequences),
         "accepted_tokens": accepted,

@@ -59,6 +59,12 @@ class CapturedDataset(Dataset[dict[str, Any]]):
             "features": self._features(record.pictures),
         }
 
+    def answer(self, index: int) -> torch.Tensor:
+        """The target's own tokens of a sample [tokens], without reading its states."""
+        shard, record = self._find(index)
+        opened = self._open(self._shards[shard])
+        return opened.get_tensor(record.tensor("input_ids"))[opened.get_tensor(record.tensor("loss_mask"))]
+
     def record(self, index: int) -> shards.SampleRecord:
         """Where a sample comes from, and how long it is, without reading it."""
         return self._find(index)[1]

@@ -10,7 +10,7 @@ from speculators.models.eagle3 import Eagle3DraftModel
 
 from mmspec.errors import MmspecError
 from mmspec.heads.capture import CapturedDataset
-from mmspec.heads.train.build import new_head
+from mmspec.heads.train.build import new_head, text_config
 from mmspec.heads.train.settings import TrainSettings
 from mmspec.heads.train.trainer import HeadTrainer, save_head
 from mmspec.heads.train.vocabulary import draft_vocabulary
@@ -87,9 +87,8 @@ def keep_settings(folder: Path, settings: TrainSettings) -> None:
 def _vocabulary(
     dataset: CapturedDataset, target: Path, settings: TrainSettings, folder: Path
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    from mmspec.heads.train.build import text_config
-
-    d2t, t2d, covered = draft_vocabulary(dataset, settings.draft_vocab_size, text_config(target).vocab_size)
+    answers = (dataset.answer(index) for index in range(len(dataset)))
+    d2t, t2d, covered = draft_vocabulary(answers, settings.draft_vocab_size, text_config(target).vocab_size)
     if is_first_process():
         note = {"draft_vocab_size": settings.draft_vocab_size, "answer_tokens_covered": covered}
         (folder / "vocabulary.json").write_text(json.dumps(note) + "\n")

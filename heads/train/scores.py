@@ -88,8 +88,3 @@ def walk(agreed: Sequence[Sequence[int]]) -> list[int]:
         accepted.append(run)
         at += run + 1
     return accepted
-
-
-def acceptance_length(accepted: Sequence[int]) -> float:
-    """Mean tokens per verification, the bonus token included; 1.0 where nothing was drafted."""
-    return 1.0 + sum(accepted) / len(accepted) if accepted else 1.0

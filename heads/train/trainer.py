@@ -11,9 +11,9 @@ from speculators.models.eagle3 import Eagle3DraftModel
 
 from mmspec.errors import MmspecError
 from mmspec.heads.config import HeadConfig
+from mmspec.heads.evaluate import mean_acceptance_length
 from mmspec.heads.train.batches import Batch, Samples, collate, token_batches
 from mmspec.heads.train.scores import (
-    acceptance_length,
     accepted_share,
     agreement,
     answers,
@@ -22,7 +22,7 @@ from mmspec.heads.train.scores import (
 )
 from mmspec.heads.train.settings import TrainSettings
 from mmspec.heads.train.unroll import targets, unroll
-from mmspec.training import Metrics, Muon, Run, Schedule
+from mmspec.training import Metrics, Run, Schedule, muon_and_adamw
 
 
 class HeadTrainer:
@@ -44,20 +44,24 @@ class HeadTrainer:
         self._first_kept = len(samples) - kept
         self._device = next(head.parameters()).device
         self._lengths = lengths
+        self._scores: Metrics = {}  # of the last validation
 
     def train(self, folder: Path) -> Metrics:
         """Runs to the end, or goes on from the folder's checkpoint; returns the last validation's scores."""
         s = self.settings
-        run = Run(folder, self.head, optimizers_for(self.head, s), Schedule(s.steps, s.warmup, s.save_every))
+        inner = ("fc.", "layers.") if s.optimizer == "muon" else ()
+        optimizers = muon_and_adamw(self.head, s.rate, lambda name: name.startswith(inner))
+        run = Run(folder, self.head, optimizers, Schedule(s.steps, s.warmup, s.save_every))
         self._batches = self._training_batches(run.step)
         run.train(lambda _step: self._step_loss(), self.validate)
-        return self.validate()
+        # The run's end validated; one that was at its end already has not.
+        return self._scores or self.validate()
 
     def _step_loss(self) -> Metrics:
         loss_sum = rows = 0.0
         for _ in range(self.settings.accumulate):
             batch = next(self._batches)
-            loss, _ = self._loss(batch)
+            loss, _, _ = self._loss(batch)
             (loss / self.settings.accumulate).backward()
             loss_sum += loss.item()
             rows += batch.real.sum().item()
@@ -75,8 +79,7 @@ class HeadTrainer:
             batch = self._collate([index])
             if not batch.starts.any():
                 continue
-            loss, drafted = self._loss(batch)
-            _, said = targets(self.head, batch)
+            loss, drafted, said = self._loss(batch)
             losses.append(loss.item())
             for part in answers(batch.starts):
                 agreed.append(agreement(drafted[part], said[part], d2t))
@@ -85,18 +88,21 @@ class HeadTrainer:
         if not agreed:
             raise MmspecError("no sample kept apart for validation has an answer; capture longer answers")
         shares = accepted_share(torch.cat(agreed))
-        return {
+        self._scores = {
             "validation": sum(losses) / len(losses),
-            "mean_acceptance_length": acceptance_length(accepted),
+            "mean_acceptance_length": mean_acceptance_length(sum(accepted), len(accepted)),
             **{f"accepted_{number + 1}": share for number, share in enumerate(shares)},
         }
+        return self._scores
 
-    def _loss(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        wanted, _ = targets(self.head, batch)
-        return loss_of(unroll(self.head, batch, self.settings.draft_steps), wanted, self.settings.step_decay)
+    def _loss(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The loss, what the head drafts from each start, and what the target said there."""
+        wanted, said = targets(self.head, batch)
+        steps = unroll(self.head, batch, self.settings.draft_steps)
+        return *loss_of(steps, wanted, self.settings.step_decay), said
 
     def _training_batches(self, done: int) -> Iterator[Batch]:
-        """Batches from where an earlier run stopped; those without a start are passed over."""
+        """Batches from where an earlier run stopped."""
         rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
         s = self.settings
         lengths = self._lengths[: self._first_kept]
@@ -111,20 +117,6 @@ class HeadTrainer:
         samples = [self.samples[index] for index in indices]
         dtype = getattr(torch, s.dtype)
         return collate(samples, s.vision == "features", s.positions == "mrope", dtype).to(self._device)
-
-
-def optimizers_for(head: Eagle3DraftModel, settings: TrainSettings) -> list[torch.optim.Optimizer]:
-    """Muon for the layers' matrices where it is wanted, AdamW for the rest."""
-    trained = {name: p for name, p in head.named_parameters() if p.requires_grad}
-    inner = [
-        p
-        for name, p in trained.items()
-        if settings.optimizer == "muon" and p.ndim == 2 and name.startswith(("fc.", "layers."))
-    ]
-    chosen = {id(p) for p in inner}
-    rest = [p for p in trained.values() if id(p) not in chosen]
-    adamw = torch.optim.AdamW(rest, lr=settings.rate, betas=(0.9, 0.95), weight_decay=0.0)
-    return [Muon(inner, lr=settings.rate), adamw] if inner else [adamw]
 
 
 def save_head(

@@ -36,6 +36,18 @@ class HeadScore:
         }
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """What holds for every temperature."""
+
+    head: str
+    target: str
+    kinds: Mapping[str, Sequence[Messages]]
+    tokens: int
+    max_tokens: int
+    engine: dict[str, Any]
+
+
 def evaluate_head(
     head: str,
     target: str,
@@ -59,45 +71,38 @@ def evaluate_head(
         By kind and then by temperature.
     """
     engine = {"dtype": "float32", "max_num_seqs": 8, **vllm_kwargs}
+    asked = _Asked(head, target, kinds, tokens, max_tokens, engine)
     found: dict[str, dict[str, HeadScore]] = {kind: {} for kind in kinds}
     for temperature in temperatures:
         report(f"temperature {temperature}: the target's own answers")
-        simulated = _simulated(head, target, kinds, temperature, tokens, max_tokens, engine)
+        simulated = _simulated(asked, temperature)
         report(f"temperature {temperature}: with drafting")
-        measured = _measured(head, target, kinds, temperature, tokens, max_tokens, engine)
+        measured = _measured(asked, temperature)
         for kind in kinds:
             found[kind][str(temperature)] = HeadScore(simulated[kind], measured[kind])
     return found
 
 
-def _simulated(
-    head: str,
-    target: str,
-    kinds: Mapping[str, Sequence[Messages]],
-    temperature: float,
-    tokens: int,
-    max_tokens: int,
-    engine: dict[str, Any],
-) -> dict[str, Acceptance]:
+def _simulated(asked: _Asked, temperature: float) -> dict[str, Acceptance]:
     from mmspec.heads.capture import CapturedDataset, CaptureSettings, capture, describe_target
     from mmspec.heads.capture.start import running_engine
     from mmspec.patches import IN_PROCESS, apply_missing
 
     apply_missing(IN_PROCESS)
     keep_thread_count()
-    layers = json.loads((Path(head) / "config.json").read_text())["eagle_aux_hidden_state_layer_ids"]
+    layers = json.loads((Path(asked.head) / "config.json").read_text())["eagle_aux_hidden_state_layer_ids"]
     with TemporaryDirectory() as folder:
         prompts = Path(folder) / "prompts.jsonl"
         settings = CaptureSettings(
-            prompts, Path(folder) / "captured", temperature=temperature, max_tokens=max_tokens
+            prompts, Path(folder) / "captured", temperature=temperature, max_tokens=asked.max_tokens
         )
-        kind_of = _write(prompts, kinds)
-        arguments = engine_defaults(target, engine) | engine
-        described = describe_target(target, layers, arguments["dtype"])
+        kind_of = _write(prompts, asked.kinds)
+        arguments = engine_defaults(asked.target, asked.engine) | asked.engine
+        described = describe_target(asked.target, layers, arguments["dtype"])
         capture(settings, described, partial(running_engine, **arguments))
         data = CapturedDataset(settings.folder)
         samples = ((kind_of[data.record(i).key], data[i]) for i in range(len(data)))
-        return simulate(Path(head), Path(target), samples, tokens)
+        return simulate(Path(asked.head), Path(asked.target), samples, asked.tokens)
 
 
 def _write(path: Path, kinds: Mapping[str, Sequence[Messages]]) -> dict[str, str]:
@@ -112,22 +117,14 @@ def _write(path: Path, kinds: Mapping[str, Sequence[Messages]]) -> dict[str, str
     }
 
 
-def _measured(
-    head: str,
-    target: str,
-    kinds: Mapping[str, Sequence[Messages]],
-    temperature: float,
-    tokens: int,
-    max_tokens: int,
-    engine: dict[str, Any],
-) -> dict[str, Acceptance]:
+def _measured(asked: _Asked, temperature: float) -> dict[str, Acceptance]:
     from mmspec.llm import LLM
 
-    draft = DraftConfig(method="eagle3", model=head, num_speculative_tokens=tokens)
-    llm = LLM(target, draft=draft, **engine)
+    draft = DraftConfig(method="eagle3", model=asked.head, num_speculative_tokens=asked.tokens)
+    llm = LLM(asked.target, draft=draft, **asked.engine)
     found = {
-        kind: acceptance_in_engine(llm, conversations, max_tokens, temperature)
-        for kind, conversations in kinds.items()
+        kind: acceptance_in_engine(llm, conversations, asked.max_tokens, temperature)
+        for kind, conversations in asked.kinds.items()
     }
     llm.close()
     return found

@@ -8,6 +8,7 @@ from typing import Any
 from mmspec.bench.prompts import Prompt
 from mmspec.config import DraftConfig
 from mmspec.errors import MmspecError
+from mmspec.heads.evaluate import mean_acceptance_length
 
 
 @dataclass(frozen=True)
@@ -65,9 +66,8 @@ def compare(
         answers = _answers(engine, draft, prompts, max_tokens)
         mismatches += _differences(draft.method, prompts, baseline, answers)
         drafted = sum(answer.drafts for answer in answers)
-        lengths[draft.method] = (
-            1 + sum(answer.accepted_tokens for answer in answers) / drafted if drafted else 1.0
-        )
+        accepted = sum(answer.accepted_tokens for answer in answers)
+        lengths[draft.method] = mean_acceptance_length(accepted, drafted)
     return Lossless(not mismatches, [draft.method for draft in drafts], len(prompts), mismatches, lengths)
 
 

@@ -7,7 +7,7 @@ from mmspec.bench.prompts import Prompt
 from mmspec.config import DraftConfig
 from mmspec.defaults import engine_defaults, keep_thread_count
 from mmspec.draft import speculative_config
-from mmspec.heads.evaluate import Acceptance
+from mmspec.heads.evaluate import Acceptance, mean_acceptance_length
 from mmspec.models import resolve_model
 from mmspec.patches import IN_PROCESS, apply_missing
 from mmspec.stats import request_stats
@@ -33,7 +33,7 @@ def compare(
     """
     import vllm
 
-    from mmspec.llm import LLM
+    from mmspec.llm import LLM, close_engine
 
     given = {"dtype": "float32", "max_num_seqs": 8, **vllm_kwargs}
     engine = {"model": resolve_model(model), **(engine_defaults(model, given) | given)}
@@ -54,7 +54,7 @@ def compare(
         llm = make()
         for kind, conversations in prompts.items():
             found[kind][name] = acceptance_in_engine(llm, conversations, max_tokens)
-        _close(llm)
+        close_engine(llm)
     return found
 
 
@@ -95,15 +95,7 @@ def acceptance_in_engine(
         for i in range(width)
     ]
     return Acceptance(
-        mean_acceptance_length=1 + sum(counts) / drafts if drafts else 1.0,
+        mean_acceptance_length=mean_acceptance_length(sum(counts), drafts),
         accepted_per_position=[count / drafts if drafts else 0.0 for count in counts],
         drafts=drafts,
     )
-
-
-def _close(llm: Any) -> None:
-    from vllm.distributed import cleanup_dist_env_and_memory
-
-    llm.llm_engine.engine_core.shutdown()
-    del llm.llm_engine
-    cleanup_dist_env_and_memory()

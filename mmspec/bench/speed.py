@@ -9,6 +9,7 @@ from typing import Any
 from mmspec.bench.prompts import Prompt
 from mmspec.config import DraftConfig
 from mmspec.errors import MmspecError
+from mmspec.heads.evaluate import mean_acceptance_length
 from mmspec.stats import RequestStats
 
 
@@ -96,7 +97,7 @@ def measure(
 
 @contextmanager
 def _both(engine: dict[str, Any], draft: DraftConfig, k: int) -> Iterator[tuple[Any, Any]]:
-    """An engine without drafting and one with it, warmed up on the first steps of an answer."""
+    """An engine without drafting and one with it."""
     from mmspec.llm import LLM
 
     off = LLM(draft=DraftConfig(method="none"), **engine)
@@ -143,7 +144,7 @@ def _speed(found: Sequence[_Pairs], k: int) -> Speed:
     drafts, accepted = sum(p.drafts for p in found), sum(p.accepted for p in found)
     low, high = (quantiles(speedups, n=4)[::2]) if len(speedups) > 1 else (speedups[0], speedups[0])
     return Speed(
-        mean_acceptance_length=1 + accepted / drafts if drafts else 1.0,
+        mean_acceptance_length=mean_acceptance_length(accepted, drafts),
         tpot_speedup=median(speedups),
         spread=(low, high),
         best_k=k,

@@ -31,9 +31,11 @@ def spread(values: "Tensor", ends: "Tensor", tokens: int, replace_from: int, rep
 
 
 def _wrap_sample(original: Callable[..., Any]) -> Callable[..., Any]:
+    on_cpu = is_cpu_build()  # reads package metadata: once, not at every step
+
     @functools.wraps(original)
     def _sample(self: Any, logits: Any, spec_decode_metadata: Any) -> Any:
-        asked = is_cpu_build() and is_configured(self.vllm_config.additional_config)
+        asked = on_cpu and is_configured(self.vllm_config.additional_config)
         token = _sampling.set(asked)
         try:
             return original(self, logits, spec_decode_metadata)

@@ -40,6 +40,18 @@ class Muon(torch.optim.Optimizer):
         return torch.lerp(gradient, state["momentum"], momentum)
 
 
+def muon_and_adamw(
+    model: torch.nn.Module, rate: float, is_inner: Callable[[str], bool]
+) -> list[torch.optim.Optimizer]:
+    """Muon for the trained matrices whose names `is_inner` picks, AdamW for everything else that is trained."""
+    trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    inner = [p for name, p in trained if p.ndim == 2 and is_inner(name)]
+    chosen = {id(p) for p in inner}
+    rest = [p for _, p in trained if id(p) not in chosen]
+    adamw = torch.optim.AdamW(rest, lr=rate, betas=(0.9, 0.95), weight_decay=0.0)
+    return [Muon(inner, lr=rate), adamw] if inner else [adamw]
+
+
 def orthogonalise(matrices: torch.Tensor) -> torch.Tensor:
     """Brings the singular values of each matrix [count, rows, columns] near one."""
     wide = matrices.shape[-2] <= matrices.shape[-1]

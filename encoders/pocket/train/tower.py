@@ -31,7 +31,7 @@ from mmspec.encoders.pocket.scenes import (
     shade_of,
 )
 from mmspec.encoders.pocket.train.pixels import patchify
-from mmspec.training import Metrics, Muon, Run, Schedule
+from mmspec.training import Metrics, Run, Schedule, muon_and_adamw
 
 GRID = PICTURE_SIZE // TOKEN_PIXELS  # visual tokens a side
 LABELS = [kind.name for kind in KINDS] + list(COLOURS)
@@ -206,17 +206,6 @@ def _share(right: torch.Tensor) -> float:
     return right.float().mean().item()
 
 
-def optimizers_for(model: TowerWithTargets, rate: float) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices of the blocks, AdamW for the rest."""
-    matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "blocks" in n]
-    chosen = {id(p) for p in matrices}
-    rest = [p for p in model.parameters() if id(p) not in chosen]
-    return [
-        Muon(matrices, lr=rate),
-        torch.optim.AdamW(rest, lr=rate, betas=(0.9, 0.95), weight_decay=0.0),
-    ]
-
-
 def train(folder: Path, schedule: Schedule, batch: int, rate: float) -> TowerWithTargets:
     """Trains the tower, or goes on where an earlier run stopped."""
     torch.manual_seed(0)
@@ -224,7 +213,7 @@ def train(folder: Path, schedule: Schedule, batch: int, rate: float) -> TowerWit
     model = TowerWithTargets(
         word_embeddings(LABELS, tokenizer, table), word_embeddings(PLACES, tokenizer, table)
     )
-    run = Run(folder, model, optimizers_for(model, rate), schedule)
+    run = Run(folder, model, muon_and_adamw(model, rate, lambda name: "blocks" in name), schedule)
 
     def step_loss(step: int) -> Metrics:
         rng = random.Random(step)

@@ -53,8 +53,8 @@ def test_rows_pair_a_token_with_the_states_before_it() -> None:
 
 def test_the_draft_vocabulary_is_what_the_target_says_most() -> None:
     mask = torch.tensor([False, True, True, True, True, True])
-    sample = {"input_ids": torch.tensor([8, 5, 5, 9, 5, 9]), "loss_mask": mask}
-    d2t, t2d, covered = draft_vocabulary([sample], draft_size=1, target_size=12)  # type: ignore[list-item]
+    answer = torch.tensor([8, 5, 5, 9, 5, 9])[mask]
+    d2t, t2d, covered = draft_vocabulary([answer], draft_size=1, target_size=12)
     assert (d2t + torch.arange(1)).tolist() == [5]
     assert t2d.nonzero().flatten().tolist() == [5]
     assert covered == pytest.approx(3 / 5)
@@ -67,4 +67,4 @@ def test_a_draft_vocabulary_beyond_the_target_is_refused() -> None:
 
 def test_data_without_answers_is_refused() -> None:
     with pytest.raises(MmspecError, match="no sample has an answer"):
-        draft_vocabulary([make_sample(4, [], seed=0)], draft_size=2, target_size=60)
+        draft_vocabulary([torch.zeros(0, dtype=torch.long)], draft_size=2, target_size=60)

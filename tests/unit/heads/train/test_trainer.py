@@ -101,7 +101,8 @@ def test_wrong_settings_are_named(given: dict[str, Any], message: str) -> None:
 def make_trainer(target: Path, samples: list[Sample], **given: Any) -> tuple[HeadTrainer, TrainSettings]:
     wanted = {"draft_vocab_size": 64, "draft_steps": 3, "batch_tokens": 256, "warmup": 2, "save_every": 4}
     settings = TrainSettings.parse({**wanted, "rate": 5e-3, "summary_size": 16, **given})
-    d2t, t2d, _ = draft_vocabulary(samples, settings.draft_vocab_size, 512)
+    answers = [sample["input_ids"][sample["loss_mask"]] for sample in samples]  # type: ignore[index]
+    d2t, t2d, _ = draft_vocabulary(answers, settings.draft_vocab_size, 512)
     head = new_head(target, settings, LAYERS, (d2t, t2d))
     lengths = [len(sample["input_ids"]) for sample in samples]  # type: ignore[arg-type]
     return HeadTrainer(head, samples, lengths, settings), settings
