@@ -8,6 +8,8 @@ from typing import Any, ClassVar, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from mmspec.config_errors import describe
+from mmspec.encoders.intake.settings import DEFAULTS as INTAKE_DEFAULTS
+from mmspec.encoders.intake.settings import MIN_SIDE, MOST_PIXELS, IntakeSettings
 from mmspec.errors import MmspecError
 
 DraftMethod = Literal["none", "ngram", "suffix", "draft_model", "eagle3"]
@@ -106,11 +108,42 @@ class IntakeConfig(_Options):
 
     section: ClassVar[str] = "intake"
 
-    max_bytes: int | None = Field(default=None, gt=0, description="largest file accepted, in bytes")
-    max_pixels: int | None = Field(
-        default=None, gt=0, description="largest picture accepted, in pixels, before decoding"
+    max_bytes: int = Field(
+        default=INTAKE_DEFAULTS.max_bytes, gt=0, description="largest file accepted, in bytes"
     )
-    background: str = Field(default="white", description="colour behind transparent pictures")
+    max_pixels: int = Field(
+        default=INTAKE_DEFAULTS.max_pixels,
+        ge=MIN_SIDE**2,
+        le=MOST_PIXELS,
+        description="largest picture accepted, in pixels, before decoding",
+    )
+    max_aspect_ratio: float = Field(
+        default=INTAKE_DEFAULTS.max_aspect_ratio,
+        ge=2,
+        le=200,
+        description="longer pictures are padded until the sides differ by no more than this factor",
+    )
+    background: str = Field(
+        default=INTAKE_DEFAULTS.background, description="colour behind transparent and around padded pictures"
+    )
+
+    @field_validator("background")
+    @classmethod
+    def _background_is_an_opaque_colour(cls, value: str) -> str:
+        from PIL import ImageColor  # here, since importing mmspec imports no Pillow
+
+        try:
+            opaque = len(ImageColor.getrgb(value)) == 3
+        except ValueError:
+            opaque = False
+        if not opaque:
+            raise MmspecError(
+                f"intake.background: {value!r} is no opaque colour; give a name such as white, or #rrggbb"
+            )
+        return value
+
+    def settings(self) -> IntakeSettings:
+        return IntakeSettings(**self.model_dump())
 
 
 class MmspecConfig(_Options):
@@ -133,7 +166,7 @@ class MmspecConfig(_Options):
     @model_validator(mode="after")
     def _refuse_what_is_not_built(self) -> MmspecConfig:
         # Silence would let a user believe that a cache or a pruner is at work.
-        for name in ("encoder_cache", "fastv", "intake"):
+        for name in ("encoder_cache", "fastv"):
             if getattr(self, name) is not None:
                 raise MmspecError(
                     f"{name}: not part of this version of mmspec yet; remove {name} from the configuration"

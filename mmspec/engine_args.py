@@ -6,6 +6,7 @@ from mmspec.compat import require_vllm
 from mmspec.config import MmspecConfig
 from mmspec.defaults import keep_thread_count
 from mmspec.draft import drafts_with_head, require_fitting_head, speculative_config
+from mmspec.encoders.intake.serving import warn_where_unused
 from mmspec.errors import MmspecError
 from mmspec.plugin import require_allowed
 
@@ -44,6 +45,10 @@ def fill_engine_args(args: Any) -> None:
     """
     keep_thread_count()
     config = MmspecConfig.parse(args.additional_config[KEY])
+    # Whoever reads them later finds values of the right types: "5" is taken for 5 here.
+    args.additional_config = args.additional_config | {KEY: config.to_options()}
+    if config.intake is not None:
+        _switch_intake_on(args)
     wanted = engine_kwargs(config, statistics=False).get("speculative_config")
     given = args.speculative_config
     if config.draft is not None and given is not None and given.get("method") != config.draft.method:
@@ -60,6 +65,17 @@ def fill_engine_args(args: Any) -> None:
         args.per_request_spec_decode_metrics = "summary"
 
 
+def _switch_intake_on(args: Any) -> None:
+    if (args.media_io_kwargs or {}).get("image"):
+        raise MmspecError(
+            "intake: media_io_kwargs for images would not be heard; give intake's own options, such as "
+            "background, or take intake out of the configuration"
+        )
+    from mmspec.encoders.intake.serving import install  # imports much of vLLM
+
+    install()
+
+
 def check_engine(vllm_config: Any) -> None:
     """Raises MmspecError when the target of a configured engine cannot take pictures."""
     model = vllm_config.model_config
@@ -68,3 +84,4 @@ def check_engine(vllm_config: Any) -> None:
             f"model {model.model}: {', '.join(model.architectures)} is not multimodal; "
             "give a vision-language model, such as pocket, or use plain vLLM"
         )
+    warn_where_unused(vllm_config)

@@ -1,6 +1,7 @@
 """`mmspec.LLM`: a `vllm.LLM` that drafts, and whose outputs carry `.mmspec`. Importing it imports vLLM."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import vllm
@@ -17,11 +18,14 @@ from mmspec.config import (
 )
 from mmspec.defaults import engine_defaults, keep_thread_count
 from mmspec.draft import DEFAULT_METHOD
+from mmspec.encoders.intake.notes import gathered
 from mmspec.engine_args import KEY, engine_kwargs
 from mmspec.errors import MmspecError
 from mmspec.models import POCKET, resolve_model
 from mmspec.patches import IN_PROCESS, apply_missing
 from mmspec.stats import request_stats
+
+DEFAULT_INTAKE = IntakeConfig()
 
 
 class LLM(vllm.LLM):
@@ -35,7 +39,7 @@ class LLM(vllm.LLM):
         draft: a method's name, a `DraftConfig`, or None for no drafting.
         encoder_cache: the vision-feature cache.
         fastv: visual-token pruning.
-        intake: picture intake.
+        intake: picture intake; None leaves pictures to vLLM.
         **vllm_kwargs: any argument of `vllm.LLM`; these win over mmspec's defaults.
 
     Raises:
@@ -49,7 +53,7 @@ class LLM(vllm.LLM):
         draft: DraftConfig | str | None = DEFAULT_METHOD,
         encoder_cache: EncoderCacheConfig | None = None,
         fastv: FastVConfig | None = None,
-        intake: IntakeConfig | None = None,
+        intake: IntakeConfig | None = DEFAULT_INTAKE,
         **vllm_kwargs: Any,
     ) -> None:
         config = MmspecConfig(
@@ -58,6 +62,7 @@ class LLM(vllm.LLM):
             fastv=fastv,
             intake=intake,
         )
+        self._intake_notes: dict[str, list[str]] = {}  # by request id, until the request's output comes
         arguments = engine_kwargs(config)
         arguments["additional_config"] |= _others_options(vllm_kwargs.pop("additional_config", None))
         # vLLM's class for offline use leaves the times out otherwise.
@@ -68,13 +73,25 @@ class LLM(vllm.LLM):
         super().__init__(model=resolve_model(model), **(arguments | vllm_kwargs))
 
     def generate(self, *args: Any, **kwargs: Any) -> list[RequestOutput]:
-        return _with_stats(super().generate(*args, **kwargs))
+        with self._noting():
+            outputs = super().generate(*args, **kwargs)
+        return self._with_stats(outputs)
 
     def chat(self, *args: Any, **kwargs: Any) -> list[RequestOutput]:
-        return _with_stats(super().chat(*args, **kwargs))
+        with self._noting():
+            outputs = super().chat(*args, **kwargs)
+        return self._with_stats(outputs)
+
+    def enqueue(self, *args: Any, **kwargs: Any) -> list[str]:
+        with self._noting():
+            return super().enqueue(*args, **kwargs)
+
+    def enqueue_chat(self, *args: Any, **kwargs: Any) -> list[str]:
+        with self._noting():
+            return super().enqueue_chat(*args, **kwargs)
 
     def wait_for_completion(self, *args: Any, **kwargs: Any) -> list[Any]:
-        return _with_stats(super().wait_for_completion(*args, **kwargs))
+        return self._with_stats(super().wait_for_completion(*args, **kwargs))
 
     def stream_chat(self, messages: list[Any], sampling_params: SamplingParams) -> Iterator[RequestOutput]:
         """One conversation, answered piece by piece: each output holds only what is new, in whole characters.
@@ -88,7 +105,8 @@ class LLM(vllm.LLM):
             raise MmspecError(
                 "stream_chat answers one conversation at a time; finish the other requests first"
             )
-        prompt = self._preprocess_chat_one(messages)
+        with self._noting():
+            prompt = self._preprocess_chat_one(messages)
         self._require_room(len(prompt["prompt_token_ids"]), sampling_params.max_tokens or 1)
         sampling_params = sampling_params.clone()
         sampling_params.output_kind = RequestOutputKind.DELTA
@@ -98,7 +116,7 @@ class LLM(vllm.LLM):
             while not finished:
                 for output in self.llm_engine.step():
                     finished = output.finished
-                    yield _with_stats([output])[0]
+                    yield self._with_stats([output])[0]
         finally:
             if not finished:
                 self.llm_engine.abort_request([request_id], internal=True)
@@ -109,6 +127,20 @@ class LLM(vllm.LLM):
         Engines that run in this process share its process groups: closing one ends all of them.
         """
         close_engine(self)
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        """Keeps what the intake notes of the requests that are made inside, in the order of their ids."""
+        first = self.request_counter.counter
+        with gathered() as notes:
+            yield
+        self._intake_notes |= {str(first + i): lines for i, lines in enumerate(notes)}
+
+    def _with_stats(self, outputs: Sequence[Any]) -> list[Any]:
+        for output in outputs:
+            if output.finished and isinstance(output, RequestOutput):
+                output.mmspec = request_stats(output, self._intake_notes.pop(output.request_id, ()))
+        return list(outputs)
 
     def _require_room(self, prompt_tokens: int, max_tokens: int) -> None:
         context = self.model_config.max_model_len
@@ -145,10 +177,3 @@ def _others_options(additional_config: dict[str, Any] | None) -> dict[str, Any]:
             "additional_config['mmspec'] is made from LLM's own arguments; give draft=... instead"
         )
     return additional_config or {}
-
-
-def _with_stats(outputs: Sequence[Any]) -> list[Any]:
-    for output in outputs:
-        if output.finished and isinstance(output, RequestOutput):
-            output.mmspec = request_stats(output)
-    return list(outputs)

@@ -1,5 +1,6 @@
 """Statistics of one request, read from the output of any vLLM engine."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -41,6 +42,7 @@ class RequestStats:
         accepted_per_position: how many drafts had their first, second, ... token accepted.
         ttft_ms: from the request's arrival, before its pictures are decoded, to its first token.
         tpot_ms: mean time between tokens after the first; None for a single token.
+        intake: what was changed about the request's pictures before the processor saw them, a sentence each.
     """
 
     mean_acceptance_length: float = 1.0
@@ -52,13 +54,14 @@ class RequestStats:
     tpot_ms: float | None = None
     encoder_cache: EncoderCacheStats = EncoderCacheStats()
     visual_tokens: VisualTokenStats = VisualTokenStats()
+    intake: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def request_stats(output: Any) -> RequestStats:
-    """The statistics that a finished `vllm.RequestOutput` carries.
+def request_stats(output: Any, intake: Sequence[str] = ()) -> RequestStats:
+    """The statistics that a finished `vllm.RequestOutput` carries, and what its pictures' intake noted.
 
     Acceptance needs the engine argument `per_request_spec_decode_metrics`, times `disable_log_stats=False`,
     the rest our scheduler; `mmspec.engine_kwargs` sets the first and the last.
@@ -76,6 +79,7 @@ def request_stats(output: Any) -> RequestStats:
         tpot_ms=tpot_ms,
         encoder_cache=cache,
         visual_tokens=visual,
+        intake=list(intake),
     )
 
 

@@ -24,8 +24,11 @@ class Prompt:
         return user_message(self.question, [self.picture])
 
 
-def example_prompts(folder: Path) -> list[Prompt]:
-    """The example pictures and questions of `folder`/examples.json."""
+def example_prompts(folder: Path | None = None) -> list[Prompt]:
+    """The pictures and questions of `folder`/examples.json; without a folder the project's own examples."""
+    import mmspec.demo
+
+    folder = folder or Path(str(mmspec.demo.__file__)).parent / "examples"
     path = folder / "examples.json"
     try:
         examples = json.loads(path.read_text(encoding="utf-8"))

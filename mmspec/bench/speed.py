@@ -74,39 +74,70 @@ def measure(
         repeats: times that each case is measured.
     """
     engine = {"model": model, "max_num_seqs": 8, **vllm_kwargs}
-    best = dict.fromkeys(cases, ks[0])
-    if len(ks) > 1:
-        tried: dict[int, dict[str, float]] = {}
-        for k in ks:
-            report(f"sweep: {k} drafted tokens a step")
-            with _both(engine, draft, k) as llms:
-                tried[k] = {
-                    name: median(_pairs(*llms, case.first(sweep), max_tokens).speedups)
-                    for name, case in cases.items()
-                }
-        best = {name: max((tried[k][name], k) for k in ks)[1] for name in cases}
-    results: dict[str, Speed] = {}
-    for k in sorted(set(best.values())):
-        with _both(engine, draft, k) as llms:
-            for name in (name for name, chosen in best.items() if chosen == k):
-                report(f"{name}, {k} drafted tokens a step")
-                found = [_pairs(*llms, cases[name], max_tokens) for _ in range(repeats)]
-                results[name] = _speed(found, k)
+    with _opened(engine, DraftConfig(method="none")) as off:
+        best = dict.fromkeys(cases, ks[0])
+        if len(ks) > 1:
+            few = {name: case.first(sweep) for name, case in cases.items()}
+            tried = {k: _with(k, off, engine, draft, few, 1, max_tokens, report) for k in ks}
+            best = {name: fastest({k: tried[k][name] for k in ks}) for name in cases}
+        results: dict[str, Speed] = {}
+        for k in sorted(set(best.values())):
+            chosen = {name: case for name, case in cases.items() if best[name] == k}
+            results |= _with(k, off, engine, draft, chosen, repeats, max_tokens, report)
     return {name: results[name] for name in cases}
 
 
+def sweep(
+    model: str,
+    draft: DraftConfig,
+    cases: dict[str, Case],
+    *,
+    ks: Sequence[int],
+    repeats: int = 1,
+    max_tokens: int = 128,
+    report: Callable[[str], None] = lambda line: None,
+    **vllm_kwargs: Any,
+) -> dict[str, dict[int, Speed]]:
+    """Measures each case with every number of drafted tokens a step; arguments as for `measure`."""
+    engine = {"model": model, **vllm_kwargs}
+    with _opened(engine, DraftConfig(method="none")) as off:
+        tried = {k: _with(k, off, engine, draft, cases, repeats, max_tokens, report) for k in ks}
+    return {name: {k: tried[k][name] for k in ks} for name in cases}
+
+
+def fastest(by_k: dict[int, Speed]) -> int:
+    """The number of drafted tokens with the largest speed-up, the smaller one of two alike."""
+    return min(by_k, key=lambda k: (-by_k[k].tpot_speedup, k))
+
+
+def _with(
+    k: int,
+    off: Any,
+    engine: dict[str, Any],
+    draft: DraftConfig,
+    cases: dict[str, Case],
+    repeats: int,
+    max_tokens: int,
+    report: Callable[[str], None],
+) -> dict[str, Speed]:
+    """Every case with `k` drafted tokens a step, against an engine that does not draft."""
+    found = {}
+    with _opened(engine, draft.model_copy(update={"num_speculative_tokens": k})) as on:
+        for name, case in cases.items():
+            report(f"{name}, {k} drafted tokens a step")
+            found[name] = _speed([_pairs(off, on, case, max_tokens) for _ in range(repeats)], k)
+    return found
+
+
 @contextmanager
-def _both(engine: dict[str, Any], draft: DraftConfig, k: int) -> Iterator[tuple[Any, Any]]:
-    """An engine without drafting and one with it."""
+def _opened(engine: dict[str, Any], draft: DraftConfig) -> Iterator[Any]:
     from mmspec.llm import LLM
 
-    off = LLM(draft=DraftConfig(method="none"), **engine)
-    on = LLM(draft=draft.model_copy(update={"num_speculative_tokens": k}), **engine)
+    llm = LLM(draft=draft, **engine)
     try:
-        yield off, on
+        yield llm
     finally:
-        on.close()
-        off.close()
+        llm.close()
 
 
 def _pairs(off: Any, on: Any, case: Case, max_tokens: int) -> _Pairs:

@@ -1,6 +1,5 @@
 """`mmspec bench`: measurements."""
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -8,7 +7,7 @@ import typer
 
 from mmspec.cli.bench_heads import positions, speed
 from mmspec.cli.options import Json, MaxModelLen, Model, Out, Tokens, Verbose
-from mmspec.cli.terminal import engine_terminal, one_line_errors
+from mmspec.cli.results import measuring, publish
 from mmspec.errors import MmspecError
 from mmspec.models import POCKET, resolve_model
 
@@ -43,7 +42,6 @@ def lossless(
     """Compare greedy answers of every drafting method with drafting off, token for token, in float32."""
     from mmspec.bench.lossless import compare
     from mmspec.bench.prompts import example_prompts, scene_prompts
-    from mmspec.bench.provenance import write_result
     from mmspec.cli.tables import lossless_table
     from mmspec.draft import available_methods, draft_for, speculative_config
 
@@ -53,25 +51,11 @@ def lossless(
     drafts = [draft_for(method, draft_model, head, num_speculative_tokens) for method in methods]
     for config in drafts:
         speculative_config(config)  # its problems come before any engine starts
-    prompts = example_prompts(examples or _example_folder()) + scene_prompts(scenes)
-    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-    with (
-        engine_terminal(json_only=json, verbose=verbose) as terminal,
-        one_line_errors(f"model {model}", verbose),
-    ):
+    prompts = example_prompts(examples) + scene_prompts(scenes)
+    with measuring(f"model {model}", json, verbose) as terminal:
         with terminal.progress("Comparing ...") as report:
             resolve_model(model, report)
             extra = {"max_model_len": max_model_len} if max_model_len else {}
             verdict = compare(model, prompts, drafts, max_tokens=max_tokens, report=report, **extra).to_dict()
-        terminal.answer.print(lossless_table(verdict))
-        if out is not None:
-            write_result(out, verdict)
-        if json:
-            terminal.print_json(verdict)
+        publish(terminal, lossless_table(verdict), verdict, out, json)
     raise typer.Exit(0 if verdict["identical"] else 1)
-
-
-def _example_folder() -> Path:
-    import mmspec.demo
-
-    return Path(str(mmspec.demo.__file__)).parent / "examples"

@@ -1,6 +1,5 @@
 """`mmspec bench positions` and `mmspec bench speed`: what a head brings, and what right positions bring to it."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from mmspec.cli.options import Json, MaxModelLen, Model, Out, Verbose
-from mmspec.cli.terminal import engine_terminal, one_line_errors
+from mmspec.cli.results import measuring, publish
 from mmspec.config import DraftConfig
 from mmspec.models import POCKET, resolve_model
 
@@ -90,22 +89,13 @@ def _run(
     json: bool,
     verbose: bool,
 ) -> None:
-    from mmspec.bench.provenance import write_result
     from mmspec.cli.tables import nested_table
 
-    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-    with (
-        engine_terminal(json_only=json, verbose=verbose) as terminal,
-        one_line_errors(f"model {model}", verbose),
-    ):
+    with measuring(f"model {model}", json, verbose) as terminal:
         with terminal.progress("Measuring ...") as report:
             resolve_model(model, report)
             result = measure(report)
-        terminal.answer.print(nested_table(result))
-        if out is not None:
-            write_result(out, result)
-        if json:
-            terminal.print_json(result)
+        publish(terminal, nested_table(result), result, out, json)
 
 
 def _room(max_model_len: int | None) -> dict[str, int]:

@@ -1,14 +1,13 @@
 """`mmspec head eval`: a head's acceptance, simulated offline and measured in the engine."""
 
 import json as json_format
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from mmspec.cli.options import Json, MaxModelLen, Model, Out, Verbose
-from mmspec.cli.terminal import engine_terminal, one_line_errors
+from mmspec.cli.results import measuring, publish
 from mmspec.errors import MmspecError
 from mmspec.models import POCKET, resolve_model
 
@@ -38,13 +37,8 @@ def evaluate(
 ) -> None:
     """Acceptance by kind of prompt and temperature: simulated along the target's answers, and in the engine."""
     kinds = _kinds(model, prompts, scenes)
-    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-    with (
-        engine_terminal(json_only=json, verbose=verbose) as terminal,
-        one_line_errors(f"head {head}", verbose),
-    ):
+    with measuring(f"head {head}", json, verbose) as terminal:
         from mmspec.bench.head import evaluate_head
-        from mmspec.bench.provenance import write_result
         from mmspec.cli.tables import nested_table
 
         with terminal.progress("Evaluating ...") as report:
@@ -62,11 +56,7 @@ def evaluate(
             kind: {at: one.to_dict() for at, one in by_temperature.items()}
             for kind, by_temperature in found.items()
         }
-        terminal.answer.print(nested_table(result))
-        if out is not None:
-            write_result(out, result)
-        if json:
-            terminal.print_json(result)
+        publish(terminal, nested_table(result), result, out, json)
 
 
 def _kinds(model: str, files: list[Path] | None, scenes: int) -> dict[str, list[Messages]]:

@@ -1,12 +1,13 @@
 """`mmspec pocket`: builds the small VLM, and scores it."""
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from mmspec.cli.options import Json, Out, Verbose
+from mmspec.cli.results import measuring, publish
+from mmspec.cli.tables import nested_table
 from mmspec.cli.terminal import Terminal, engine_terminal, one_line_errors
 
 app = typer.Typer(help="The small VLM that this project trained.", no_args_is_help=False)
@@ -43,20 +44,9 @@ def evaluate(
     verbose: Verbose = False,
 ) -> None:
     """Score the pocket model on held-out scenes: questions, captions, shuffled pictures, plain English."""
-    from mmspec.bench.provenance import write_result
-
-    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-    with (
-        engine_terminal(json_only=json, verbose=verbose) as terminal,
-        one_line_errors("pocket eval", verbose),
-    ):
+    with measuring("pocket eval", json, verbose) as terminal:
         scores = _scores(scenes, perplexity, terminal)
-        for name, value in scores.items():
-            terminal.answer.print(f"{name}: {value}")
-        if out is not None:
-            write_result(out, scores)
-        if json:
-            terminal.print_json(scores)
+        publish(terminal, nested_table(scores), scores, out, json)
 
 
 def _scores(scenes: int, perplexity: bool, terminal: Terminal) -> dict[str, object]:

@@ -4,7 +4,7 @@ import os
 import shlex
 import socket
 import sys
-from json import dumps
+from json import JSONDecodeError, dumps, loads
 from typing import Annotated
 
 import typer
@@ -12,7 +12,7 @@ import typer
 from mmspec.cli.options import Draft, DraftModel, Json, Tokens, draft_from
 from mmspec.cli.terminal import one_line_errors
 from mmspec.cli.vllm_flags import flag_names, to_flags
-from mmspec.config import MmspecConfig
+from mmspec.config import IntakeConfig, MmspecConfig
 from mmspec.defaults import engine_defaults, keep_thread_count
 from mmspec.draft import drafts_with_head, require_fitting_head
 from mmspec.engine_args import engine_kwargs
@@ -22,6 +22,8 @@ from mmspec.models import resolve_model
 # Whatever is not an option below is vLLM's, and goes on to it unchanged.
 CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
+_INTAKE_HEADER = "mmspec.encoders.intake.headers.IntakeHeader"
+
 
 def command(
     context: typer.Context,
@@ -29,13 +31,18 @@ def command(
     draft: Draft = "ngram",
     draft_model: DraftModel = None,
     num_speculative_tokens: Tokens = None,
+    intake: Annotated[
+        str, typer.Option(help="Picture intake: on, off (pictures are left to vLLM), or its options as JSON.")
+    ] = "on",
     host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default="all")] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.")] = 8000,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plain vllm command and end.")] = False,
     json: Json = False,
 ) -> None:
     """Serve MODEL over the OpenAI API. Flags of `vllm serve` may follow MODEL."""
-    config = MmspecConfig(draft=draft_from(draft, draft_model, num_speculative_tokens))
+    config = MmspecConfig(
+        draft=draft_from(draft, draft_model, num_speculative_tokens), intake=_intake_from(intake)
+    )
     arguments = serve_arguments(model, config, [*_listen(host, port), *context.args])
     if json and not dry_run:
         raise MmspecError("--json is for --dry-run: a server has no result to print")
@@ -65,6 +72,8 @@ def serve_arguments(model: str, config: MmspecConfig, given: list[str]) -> list[
             raise MmspecError(
                 f"--{clash.replace('_', '-')} is what mmspec serve sets; use vllm serve to give it yourself"
             )
+    if config.intake is not None:
+        given = ["--middleware", _INTAKE_HEADER, *given]
     # Reports of pictures are for the Python API: over HTTP they would show up in every response.
     arguments = engine_kwargs(config, statistics=False) | engine_defaults(model, names)
     with one_line_errors(f"model {model}", verbose=False):
@@ -75,6 +84,20 @@ def serve_arguments(model: str, config: MmspecConfig, given: list[str]) -> list[
     if folder != model and "served_model_name" not in names:
         arguments["served_model_name"] = model
     return ["serve", folder, *to_flags(arguments), *given]
+
+
+def _intake_from(text: str) -> IntakeConfig | None:
+    if text in ("on", "off"):
+        return IntakeConfig() if text == "on" else None
+    try:
+        options = loads(text)
+    except JSONDecodeError:
+        options = None
+    if not isinstance(options, dict):
+        raise MmspecError(
+            f'--intake {text}: give on, off, or options as JSON, such as \'{{"background": "black"}}\''
+        )
+    return IntakeConfig(**options)
 
 
 def _listen(host: str | None, port: int) -> list[str]:

@@ -21,6 +21,7 @@ COMMANDS = [
     ["pocket", "eval"],
     ["bench"],
     ["bench", "lossless"],
+    ["tune"],
 ]
 
 
@@ -76,6 +77,9 @@ def test_every_command_has_help(command: list[str], capsys: pytest.CaptureFixtur
         (["bench", "lossless", "--draft", "magic"], "choose none"),
         (["bench", "lossless", "--draft", "eagle3", "--draft-model", "a/head"], "with --head"),
         (["bench", "lossless", "--examples", "/no/folder"], "examples.json: not found"),
+        (["tune", "--draft", "none"], "nothing to tune"),
+        (["tune", "--draft", "eagle3"], "needs"),
+        (["tune", "--examples", "/no/folder"], "examples.json: not found"),
     ],
 )
 def test_a_mistake_is_answered_with_one_line(

@@ -8,6 +8,7 @@ from PIL import Image
 
 from mmspec import MmspecError
 from mmspec.pictures import picture_part
+from tests.odd_pictures import SETTINGS, OddPicture, odd_pictures
 
 
 @pytest.fixture
@@ -75,8 +76,17 @@ def test_half_a_picture_is_refused(picture: Path) -> None:
         picture_part(picture)
 
 
-def test_a_bomb_is_refused(picture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+@pytest.mark.parametrize("odd", odd_pictures(), ids=str)
+def test_odd_pictures_are_taken_or_refused_before_an_engine_starts(odd: OddPicture, tmp_path: Path) -> None:
+    path = tmp_path / "odd.jpg"  # a name that is wrong for most
+    path.write_bytes(odd.data)
 
-    with pytest.raises(MmspecError, match="more than 100 pixels"):
-        picture_part(picture)
+    if odd.expected is not None:
+        kind, data = picture_part(path, SETTINGS)["image_url"]["url"].split(",")
+        assert base64.b64decode(data) == odd.data
+        assert kind.startswith(("data:image/", "data:application/octet-stream"))
+        return
+    with pytest.raises(MmspecError) as caught:
+        picture_part(path, SETTINGS)
+    assert str(caught.value).startswith(f"picture {path}: ")
+    assert odd.refused in str(caught.value)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from mmspec.encoders.pocket.architecture import IMAGE_TOKEN, VIDEO_TOKEN, VISION_END, VISION_START
+from mmspec.encoders.pocket.kinds import KINDS
 from mmspec.encoders.pocket.scenes import PICTURE_SIZE, Scene, make_scene
 from mmspec.errors import MmspecError
 from tests.tiny.tokenizer import build_tokenizer
@@ -39,7 +40,9 @@ def test_a_branch_of_a_tree_is_the_conversation_alone() -> None:
     talks = [conversations(scene, random.Random(scene.seed), caption_share=1.0) for scene in scenes]
     maker = TreeMaker(build_tokenizer())
     everything = list(range(GRID * GRID))
-    batch = collate([maker.make(talk, everything) for talk in talks], pad=0)
+    batch = collate(
+        [maker.make(scene, talk, everything) for scene, talk in zip(scenes, talks, strict=True)], pad=0
+    )
     with torch.no_grad():
         patches, grid = patchify([scene.draw() for scene in scenes])
         features = model.visual(patches, grid_thw=grid).pooler_output
@@ -54,7 +57,7 @@ def test_a_branch_of_a_tree_is_the_conversation_alone() -> None:
         for row, (scene, talk) in enumerate(zip(scenes, talks, strict=True)):
             turn = 0
             for conversation in talk:
-                alone = collate([maker.make([conversation], everything)], pad=0)
+                alone = collate([maker.make(scene, [conversation], everything)], pad=0)
                 states = _alone(model, alone.ids, scene)
                 for number in range(len(conversation)):
                     in_tree = tree_states[row][batch.answers[row] == turn]
@@ -62,6 +65,33 @@ def test_a_branch_of_a_tree_is_the_conversation_alone() -> None:
                         in_tree, states[alone.answers[0] == number], atol=2e-5, rtol=1e-4
                     )
                     turn += 1
+
+
+def test_probes_read_the_last_token_of_each_name_in_a_question() -> None:
+    from mmspec.encoders.pocket.train.tree import TreeMaker
+
+    scene = make_scene(5)
+    alone = next(thing for thing in scene.things if scene.counts[thing.kind] == 1)
+    absent = next(kind for kind in KINDS if kind not in scene.counts)
+    tokenizer = build_tokenizer()
+    questions = (
+        f"Is the {alone.kind.name} above the {absent.name}?",
+        f"How many {absent.plural} are there?",
+        "How many objects are there?",
+    )
+    talk = [("relation", question, "No.") for question in questions]
+    tree = TreeMaker(tokenizer).make(scene, [talk], [0, 1])
+    named = [tokenizer.decode(tree.ids[: token + 1]) for token, *_ in tree.mentions]
+    endings = (f"the {alone.kind.name}", f"the {absent.name}", f"many {absent.plural}", "many objects")
+    for text, ending in zip(named, endings, strict=True):
+        assert text.endswith(ending)
+    known = [tuple(known) for _, *known in tree.mentions]
+    assert known == [
+        (1, alone.row, alone.column),
+        (0, -1, -1),
+        (0, -1, -1),
+        (len(scene.things), -1, -1),
+    ]
 
 
 def test_a_run_goes_on_where_it_stopped(tmp_path: Path) -> None:

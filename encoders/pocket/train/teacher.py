@@ -19,16 +19,17 @@ from mmspec.training import Metrics
 _VALIDATION_SCENES = 24
 _MANNERS_EVERY = 1  # steps
 _MANNERS_TEXTS = 3
-_MANNERS_WEIGHT = 4.0
-_KEPT_BACKGROUND = (
-    0.4,
-    1.0,
-)  # share of background tokens that the model is shown, drawn anew for each picture
+_MANNERS_WEIGHT = 2.0
+_MORE_PICTURES = 10  # of each step that are only counted and placed: that takes a few tokens and layers each
+# Pictures shown whole, as they are when the model is asked: counts are read off shares of attention, and would come
+# out too low if training always left some of the background out.
+_SHOWN_WHOLE = 0.6
+_KEPT_BACKGROUND = (0.4, 1.0)  # share of background tokens that the other pictures are shown with
 
 
 def shown_of(labels: list[int], rng: random.Random) -> Shown:
     """All tokens that hold an object and a random part of the background."""
-    share = rng.uniform(*_KEPT_BACKGROUND)
+    share = 1.0 if rng.random() < _SHOWN_WHOLE else rng.uniform(*_KEPT_BACKGROUND)
     cells = [cell for cell, label in enumerate(labels) if label < len(KINDS) or rng.random() < share]
     return Shown(cells, [labels[cell] for cell in cells])
 
@@ -50,7 +51,9 @@ class Teacher:
         hidden = self.model.hidden_states(batch, features)
         answer_loss, right = self._answers(batch, hidden)
         place, number = self.model.place_loss(batch, shown), self.model.number_loss(batch, shown)
-        (answer_loss + place + number).backward()
+        mention = self.model.mention_loss(batch)
+        (answer_loss + place + number + mention).backward()
+        more_number = self._count_more(rng)
         if step % _MANNERS_EVERY == 0:
             manners = self._manners_loss(rng)
             (_MANNERS_WEIGHT * manners).backward()
@@ -60,8 +63,19 @@ class Teacher:
             "right": right.float().mean().item(),
             "place": place.item(),
             "number": number.item(),
+            "mention": mention.item(),
+            "more_number": more_number,
             "manners": self._last_manners,
         }
+
+    def _count_more(self, rng: random.Random) -> float:
+        """Backward of the probes of visual tokens on further pictures, through the lower layers only."""
+        scenes = [make_scene(rng.randrange(HELD_OUT_SEED // 2)) for _ in range(_MORE_PICTURES)]
+        batch, features, shown = self._batch(scenes, rng, ask=False)
+        self.model.hidden_states(batch, features, lower_only=True)
+        number = self.model.number_loss(batch, shown)
+        (number + self.model.place_loss(batch, shown)).backward()
+        return number.item()
 
     @torch.no_grad()
     def validate(self) -> Metrics:
@@ -84,14 +98,18 @@ class Teacher:
         return {kind: sum(hits) / len(hits) for kind, hits in sorted(found.items())}
 
     def _batch(
-        self, scenes: list[Scene], rng: random.Random, caption_share: float = CAPTION_SHARE
+        self,
+        scenes: list[Scene],
+        rng: random.Random,
+        caption_share: float = CAPTION_SHARE,
+        ask: bool = True,
     ) -> tuple[Batch, torch.Tensor, list[Shown]]:
         drawn = [scene_picture(scene.seed) for scene in scenes]
         shown = [shown_of(labels, rng) for _, labels in drawn]
         with torch.set_grad_enabled(self.with_tower and torch.is_grad_enabled()):
             features = self.model.tower.features([picture for picture, _ in drawn])
         trees = [
-            self._maker.make(conversations(scene, rng, caption_share), picture.cells)
+            self._maker.make(scene, conversations(scene, rng, caption_share) if ask else [], picture.cells)
             for scene, picture in zip(scenes, shown, strict=True)
         ]
         chosen = torch.cat([f[picture.cells] for f, picture in zip(features, shown, strict=True)])
@@ -115,6 +133,6 @@ class Teacher:
         mask = torch.ones(length, length).tril().bool().expand(len(texts), 1, length, length)
         with torch.no_grad():
             original = self.model.base(input_ids=ids).logits[real].log_softmax(-1)
-        hidden = self.model.hidden_states(Batch(ids, positions, mask, ids, []), None)
+        hidden = self.model.hidden_states(Batch(ids, positions, mask, ids, [], torch.empty(0, 5)), None)
         adapted = self.model.logits(hidden[real]).log_softmax(-1)
         return functional.kl_div(adapted, original, reduction="batchmean", log_target=True)
