@@ -6,8 +6,9 @@ One core. Sizes are those of Qwen2.5-VL-7B: a picture of 448×448 is 256 rows of
 1,344×1,344 is 2,304. Each round takes every picture once in each way, so that what slows the machine slows all ways:
 
 - `memory_copy`: from one buffer to another;
-- `host_hit`: from the host tier into memory of its own, as `get` returns it;
-- `disk_hit`: the same from the disk tier, its file in the page cache, checksum included;
+- `host_hit`: from the host tier into memory of its own, as `get` returns it, in the process that stored it;
+- `host_first_hit`: the same as another process sees it, the first time;
+- `disk_hit`: from the disk tier, its file in the page cache, checksum included;
 - `host_store`, `disk_store`: stored anew.
 """
 
@@ -57,12 +58,13 @@ def _measure(rows: int, rounds: int) -> dict[str, object]:
     ]
     speeds: dict[str, list[float]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder:
-        host, disk = HostTier(folder, _LIMIT), FolderTier(Path(folder), _LIMIT)
+        host, other = HostTier(folder, _LIMIT), HostTier(folder, _LIMIT)
+        disk = FolderTier(Path(folder), _LIMIT)
         for _ in range(rounds):
-            for name, seconds in _round(host, disk, entries).items():
+            for name, seconds in _round(host, other, disk, entries).items():
                 speeds[name].append(len(entries) * size / seconds / 1e6)
-        host.close()
-        disk.close()
+        for tier in (host, other, disk):
+            tier.close()
     ratios = [host / copy for host, copy in zip(speeds["host_hit"], speeds["memory_copy"], strict=True)]
     return {
         "bytes": size,
@@ -72,7 +74,7 @@ def _measure(rows: int, rounds: int) -> dict[str, object]:
     }
 
 
-def _round(host: HostTier, disk: FolderTier, entries: list[Entry]) -> dict[str, float]:
+def _round(host: HostTier, other: HostTier, disk: FolderTier, entries: list[Entry]) -> dict[str, float]:
     """Seconds for all pictures, by each way."""
     count, target = len(entries), np.zeros(entries[0].data.nbytes, np.uint8)
 
@@ -88,6 +90,7 @@ def _round(host: HostTier, disk: FolderTier, entries: list[Entry]) -> dict[str, 
         "disk_store": _seconds(count, lambda number: store(disk, number)),
         "memory_copy": _seconds(count, lambda number: np.copyto(target, np.asarray(entries[number].data))),
         "host_hit": _seconds(count, lambda number: load(host, number)),
+        "host_first_hit": _seconds(count, lambda number: load(other, number)),
         "disk_hit": _seconds(count, lambda number: load(disk, number)),
     }
     host.purge()

@@ -73,7 +73,8 @@ class Mappings:
             Corrupt: as `read_header`.
         """
         described, entry = read_entry(file, name, verify=False)
-        self._keep(file, path, described)
+        with suppress(OSError):  # no more descriptors or mappings for this process
+            self._keep(file, path, described)
         return entry
 
     def prepare(self, path: str, name: str) -> None:

@@ -139,7 +139,7 @@ class Shelf:
         with part_file(self.paths.parts, header, data) as part:
             self._publish(part, record)
         if self._mappings is not None:
-            with suppress(FileNotFoundError):  # evicted already
+            with suppress(OSError, Corrupt):  # evicted already, or no file may be opened
                 self._mappings.prepare(self.paths.lookup(record.key.name), record.key.name)
 
     def _make_room_on_full_disk(self, needed: int) -> None:

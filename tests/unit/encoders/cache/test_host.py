@@ -78,6 +78,48 @@ def test_memory_of_a_killed_engine_is_given_back(tmp_path: Path) -> None:
     assert folders(tmp_path) == []
 
 
+def test_a_file_that_is_cut_short_while_it_is_mapped_is_a_miss(tmp_path: Path) -> None:
+    tier = HostTier("engine", LIMIT, tmp_path)
+    tier.put(key(1), entry(1, 2000))
+    assert is_right(1, tier.get(key(1)), 2000)
+    (file,) = (tier.folder / "entries").iterdir()
+    os.truncate(file, 5000)  # reading behind that would end the process
+
+    assert tier.get(key(1)) is None
+    tier.close()
+
+
+def test_a_file_that_was_replaced_is_read_again(tmp_path: Path) -> None:
+    tier, other = HostTier("engine", LIMIT, tmp_path), HostTier("engine", LIMIT, tmp_path)
+    tier.put(key(1), entry(1))
+    assert is_right(1, other.get(key(1)))
+    tier.purge()
+    assert other.get(key(1)) is None
+    tier.put(key(1), entry(2))  # the tier does not look at what it keeps
+
+    assert is_right(2, other.get(key(1)))
+    tier.close()
+    other.close()
+
+
+def test_what_was_evicted_does_not_stay_mapped(tmp_path: Path) -> None:
+    tier, other = HostTier("engine", LIMIT, tmp_path), HostTier("engine", LIMIT, tmp_path)
+    for number in range(300):
+        tier.put(key(number), entry(number, 2000))
+        if number % 10 == 0:
+            assert is_right(number, other.get(key(number)), 2000)
+    files = len(os.listdir(tier.folder / "entries"))
+
+    assert _mapped(tmp_path) <= files + 4
+    tier.close()
+    other.close()
+    assert _mapped(tmp_path) == 0
+
+
+def _mapped(folder: Path) -> int:
+    return sum(str(folder) in line for line in Path("/proc/self/maps").read_text().splitlines())
+
+
 def test_it_takes_no_more_than_there_is(
     small_disk: Callable[..., Path], caplog: pytest.LogCaptureFixture
 ) -> None:
