@@ -43,7 +43,7 @@ def compare(
         "stock": lambda: vllm.LLM(
             **engine,
             speculative_config=speculative_config(draft),
-            per_request_spec_decode_metrics=True,
+            per_request_spec_decode_metrics="summary",
             disable_log_stats=False,
         ),
         "mmspec": lambda: LLM(draft=draft, **engine),

@@ -88,7 +88,10 @@ def _answer(
         stats = getattr(output, "mmspec", stats)
     terminal.answer.file.write("\n")
     llm.close()
-    return {"text": text, "token_ids": token_ids, **stats.to_dict()}
+    figures = stats.to_dict()
+    for change in figures.pop("intake"):  # for people: the JSON object keeps the keys that it has always had
+        terminal.remarks.print(change, soft_wrap=True)
+    return {"text": text, "token_ids": token_ids, **figures}
 
 
 def _baseline(

@@ -56,3 +56,21 @@ def test_an_answer_is_streamed_and_its_statistics_are_printed(tiny_vlm: Path, tm
     # vLLM's own log stays off the terminal.
     assert "INFO" not in done.stderr
     assert "WARNING" not in done.stderr
+
+
+def test_what_was_changed_about_a_picture_is_said(tiny_vlm: Path, tmp_path: Path) -> None:
+    path = tmp_path / "glass.png"
+    Image.new("RGBA", (112, 84), (255, 0, 0, 128)).save(path)
+
+    done = subprocess.run(
+        [sys.executable, "-m", "mmspec.cli.main", "chat", "--image", str(path), "--prompt", "abcd"]
+        + ["--model", str(tiny_vlm), "--max-tokens", "4", "--json"],
+        capture_output=True,
+        text=True,
+        env=quiet_environment(),
+        timeout=900,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "transparent places filled with white" in done.stderr
+    assert set(json.loads(done.stdout)) == KEYS - {"output_matches_baseline"}

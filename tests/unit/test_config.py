@@ -57,7 +57,7 @@ def test_mistakes_in_python_are_answered_in_the_same_way() -> None:
         DraftConfig(num_speculative_token=3)  # type: ignore[call-arg]
 
 
-@pytest.mark.parametrize("feature", ["encoder_cache", "fastv", "intake"])
+@pytest.mark.parametrize("feature", ["encoder_cache", "fastv"])
 def test_a_feature_that_does_not_exist_yet_is_refused(feature: str) -> None:
     with pytest.raises(MmspecError, match=f"{feature}: not part of this version"):
         MmspecConfig.parse({feature: {}})
