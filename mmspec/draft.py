@@ -4,14 +4,41 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any, TypeGuard
 
-from mmspec.config import DRAFT_METHODS, DraftConfig, DraftMethod
+from mmspec.config import DRAFT_METHODS, DraftConfig, DraftMethod, draft_config
 from mmspec.errors import MmspecError
-from mmspec.models import resolve_checkpoint
+from mmspec.models import POCKET, resolve_checkpoint
 
-DEFAULT_METHOD: DraftMethod = "ngram"
+# The default: a packaged head where there is one for the target, otherwise prompt lookup, which needs no weights.
+AUTO = "auto"
 # Longer drafts cost more to verify than they gain while acceptance is that of an unknown head.
 _DEFAULT_TOKENS = 4
 _ARCTIC = "arctic_inference"
+
+
+def packaged_head(model: str) -> str | None:
+    """The folder of the head that comes with mmspec for `model`, as the user calls it; None if there is none."""
+    if model != POCKET:
+        return None
+    from mmspec.heads.pocket import head_folder
+
+    folder = head_folder()
+    return str(folder) if folder else None
+
+
+def draft_on(model: str, draft: DraftConfig | str | None) -> DraftConfig:
+    """How to draft for `model`: "auto" and an eagle3 without a head become the packaged head where there is one.
+
+    Args:
+        model: the target as the user calls it.
+        draft: a configuration, a method's name, "auto", or None for no drafting.
+    """
+    head = packaged_head(model)
+    if draft == AUTO:
+        draft = "eagle3" if head else "ngram"
+    config = draft_config(draft)
+    if config.method == "eagle3" and config.model is None and head:
+        return config.model_copy(update={"model": head})
+    return config
 
 
 def speculative_config(draft: DraftConfig) -> dict[str, Any] | None:

@@ -8,16 +8,9 @@ import vllm
 from vllm.outputs import RequestOutput
 from vllm.sampling_params import RequestOutputKind, SamplingParams
 
-from mmspec.config import (
-    DraftConfig,
-    EncoderCacheConfig,
-    FastVConfig,
-    IntakeConfig,
-    MmspecConfig,
-    draft_config,
-)
+from mmspec.config import DraftConfig, EncoderCacheConfig, FastVConfig, IntakeConfig, MmspecConfig
 from mmspec.defaults import engine_defaults, keep_thread_count
-from mmspec.draft import DEFAULT_METHOD
+from mmspec.draft import AUTO, draft_on
 from mmspec.encoders.intake.notes import gathered
 from mmspec.engine_args import KEY, engine_kwargs
 from mmspec.errors import MmspecError
@@ -36,7 +29,8 @@ class LLM(vllm.LLM):
 
     Args:
         model: "pocket", a checkpoint folder, or a hub name.
-        draft: a method's name, a `DraftConfig`, or None for no drafting.
+        draft: a method's name, a `DraftConfig`, None for no drafting, or "auto": the head that comes with mmspec
+            for this model, otherwise prompt lookup.
         encoder_cache: the vision-feature cache.
         fastv: visual-token pruning.
         intake: picture intake; None leaves pictures to vLLM.
@@ -50,14 +44,14 @@ class LLM(vllm.LLM):
         self,
         model: str = POCKET,
         *,
-        draft: DraftConfig | str | None = DEFAULT_METHOD,
+        draft: DraftConfig | str | None = AUTO,
         encoder_cache: EncoderCacheConfig | None = None,
         fastv: FastVConfig | None = None,
         intake: IntakeConfig | None = DEFAULT_INTAKE,
         **vllm_kwargs: Any,
     ) -> None:
         config = MmspecConfig(
-            draft=_draft_unless_given(draft, vllm_kwargs),
+            draft=_draft_unless_given(model, draft, vllm_kwargs),
             encoder_cache=encoder_cache,
             fastv=fastv,
             intake=intake,
@@ -162,11 +156,13 @@ def close_engine(llm: vllm.LLM) -> None:
     cleanup_dist_env_and_memory()
 
 
-def _draft_unless_given(draft: DraftConfig | str | None, vllm_kwargs: dict[str, Any]) -> DraftConfig | None:
+def _draft_unless_given(
+    model: str, draft: DraftConfig | str | None, vllm_kwargs: dict[str, Any]
+) -> DraftConfig | None:
     """The drafting configuration, or None where the user configures vLLM's drafting directly."""
     if vllm_kwargs.get("speculative_config") is None:
-        return draft_config(draft)
-    if draft not in (None, DEFAULT_METHOD):
+        return draft_on(model, draft)
+    if draft not in (None, AUTO):
         raise MmspecError("draft and speculative_config are both given; give only one of them")
     return None
 

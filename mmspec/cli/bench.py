@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from mmspec.cli.bench_heads import positions, speed
-from mmspec.cli.options import Json, MaxModelLen, Model, Out, Tokens, Verbose
+from mmspec.cli.options import Head, Json, MaxModelLen, Model, Out, Tokens, Verbose
 from mmspec.cli.results import measuring, publish
 from mmspec.errors import MmspecError
 from mmspec.models import POCKET, resolve_model
@@ -27,7 +27,7 @@ def lossless(
     draft_model: Annotated[
         str | None, typer.Option("--draft-model", help="Folder or hub name of a text-only draft model.")
     ] = None,
-    head: Annotated[str | None, typer.Option("--head", help="Folder or hub name of an EAGLE-3 head.")] = None,
+    head: Head = None,
     num_speculative_tokens: Tokens = None,
     scenes: Annotated[int, typer.Option(min=0, help="Held-out scenes to ask about.")] = 20,
     examples: Annotated[
@@ -43,8 +43,9 @@ def lossless(
     from mmspec.bench.lossless import compare
     from mmspec.bench.prompts import example_prompts, scene_prompts
     from mmspec.cli.tables import lossless_table
-    from mmspec.draft import available_methods, draft_for, speculative_config
+    from mmspec.draft import available_methods, draft_for, packaged_head, speculative_config
 
+    head = head or packaged_head(model)
     methods = draft or available_methods(draft_model, head)
     if "eagle3" in methods and head is None:
         raise MmspecError("draft: eagle3 needs a head; name its folder or hub name with --head")

@@ -6,18 +6,19 @@ from typing import Annotated, Any
 
 import typer
 
-from mmspec.cli.options import Json, MaxModelLen, Model, Out, Verbose
+from mmspec.cli.options import Head, Json, MaxModelLen, Model, Out, Verbose
 from mmspec.cli.results import measuring, publish
 from mmspec.config import DraftConfig
+from mmspec.draft import draft_on, speculative_config
+from mmspec.errors import MmspecError
 from mmspec.models import POCKET, resolve_model
 
-Head = Annotated[str, typer.Option("--head", help="Folder or hub name of an EAGLE-3 head.")]
 MaxTokens = Annotated[int, typer.Option(min=2, help="Longest answer, in tokens.")]
 Scenes = Annotated[int, typer.Option(min=1, help="Held-out scenes to ask about, for each kind of prompt.")]
 
 
 def positions(
-    head: Head,
+    head: Head = None,
     model: Model = POCKET,
     k: Annotated[int, typer.Option("-k", min=2, help="Tokens drafted per step.")] = 5,
     scenes: Scenes = 20,
@@ -29,13 +30,14 @@ def positions(
 ) -> None:
     """Acceptance of a head under stock vLLM and under mmspec, on prompts with and without pictures."""
 
+    draft = _drafting(model, head, num_speculative_tokens=k)
+
     def measure(report: Callable[[str], None]) -> dict[str, Any]:
         from mmspec.bench.positions import compare, image_messages, text_messages
         from mmspec.bench.prompts import caption_prompts, question_prompts
 
         prompts = caption_prompts(scenes) + question_prompts(scenes)
         kinds = {"image": image_messages(prompts), "text": text_messages()}
-        draft = DraftConfig(method="eagle3", model=head, num_speculative_tokens=k)
         found = compare(model, draft, kinds, max_tokens=max_tokens, report=report, **_room(max_model_len))
         return {kind: {name: one.to_dict() for name, one in by.items()} for kind, by in found.items()}
 
@@ -43,7 +45,7 @@ def positions(
 
 
 def speed(
-    head: Head,
+    head: Head = None,
     model: Model = POCKET,
     k: Annotated[list[int] | None, typer.Option("-k", min=1, help="Tokens drafted per step to try.")] = None,
     scenes: Scenes = 20,
@@ -55,6 +57,8 @@ def speed(
     verbose: Verbose = False,
 ) -> None:
     """Time per output token with drafting off and on in turn: captions, questions, batches of 4, temperature 0.8."""
+
+    draft = _drafting(model, head)
 
     def measure_all(report: Callable[[str], None]) -> dict[str, Any]:
         from mmspec.bench.prompts import caption_prompts, question_prompts
@@ -69,7 +73,7 @@ def speed(
         }
         found = measure(
             model,
-            DraftConfig(method="eagle3", model=head),
+            draft,
             cases,
             ks=k or (3, 4, 5, 6, 7),
             repeats=repeats,
@@ -96,6 +100,15 @@ def _run(
             resolve_model(model, report)
             result = measure(report)
         publish(terminal, nested_table(result), result, out, json)
+
+
+def _drafting(model: str, head: str | None, **settings: Any) -> DraftConfig:
+    """With `head`, or the one that comes with mmspec for `model`; its problems come before any engine starts."""
+    draft = draft_on(model, DraftConfig(method="eagle3", model=head, **settings))
+    if draft.model is None:
+        raise MmspecError(f"no head comes with mmspec for {model}; name one with --head")
+    speculative_config(draft)
+    return draft
 
 
 def _room(max_model_len: int | None) -> dict[str, int]:

@@ -17,7 +17,7 @@ from mmspec.cli.options import (
     draft_from,
 )
 from mmspec.cli.terminal import Terminal, engine_terminal, one_line_errors
-from mmspec.draft import speculative_config
+from mmspec.draft import AUTO, speculative_config
 from mmspec.errors import MmspecError
 from mmspec.models import POCKET, resolve_model
 from mmspec.pictures import picture_part, user_message
@@ -33,7 +33,7 @@ def command(
     prompt: Annotated[str, typer.Option("--prompt", help="The question.")],
     image: Pictures = None,
     model: Model = POCKET,
-    draft: Draft = "ngram",
+    draft: Draft = AUTO,
     draft_model: DraftModel = None,
     num_speculative_tokens: Tokens = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer, in tokens.")] = _MAX_TOKENS,
@@ -50,7 +50,7 @@ def command(
         raise MmspecError("--prompt is empty; ask something")
     if check and temperature > 0:
         raise MmspecError("--check compares greedy answers; leave --temperature at 0 with it")
-    config = draft_from(draft, draft_model, num_speculative_tokens)
+    config = draft_from(model, draft, draft_model, num_speculative_tokens)
     speculative_config(config)  # its problems come before a model is built
     messages = user_message(prompt, [picture_part(path) for path in image or []])
     # In this process the engine starts in half the time, and its end is the command's end.

@@ -6,11 +6,28 @@ from typing import Annotated, Any
 import typer
 
 from mmspec.config import DRAFT_METHODS, DraftConfig
+from mmspec.draft import AUTO, draft_on
+from mmspec.errors import MmspecError
 
 Model = Annotated[str, typer.Option("--model", help="pocket, a checkpoint folder, or a hub name.")]
-Draft = Annotated[str, typer.Option("--draft", help=f"How tokens are drafted: {', '.join(DRAFT_METHODS)}.")]
+Draft = Annotated[
+    str,
+    typer.Option(
+        "--draft",
+        help=f"How tokens are drafted: {', '.join(DRAFT_METHODS)}; auto is the head that comes with mmspec for the "
+        "model, otherwise ngram.",
+    ),
+]
 DraftModel = Annotated[
     str | None, typer.Option("--draft-model", help="Folder or hub name of the draft model or EAGLE-3 head.")
+]
+Head = Annotated[
+    str | None,
+    typer.Option(
+        "--head",
+        help="Folder or hub name of an EAGLE-3 head.",
+        show_default="the one that comes with mmspec for the model",
+    ),
 ]
 Tokens = Annotated[
     int | None,
@@ -30,11 +47,25 @@ Pictures = Annotated[
 ]
 
 
-def draft_from(method: str, model: str | None, tokens: int | None) -> DraftConfig:
+def draft_from(target: str, method: str, model: str | None, tokens: int | None) -> DraftConfig:
     """The typed form of the drafting options.
+
+    Args:
+        target: the model that answers, as the user calls it.
+        method: a drafting method's name, or "auto".
+        model: of the draft.
+        tokens: drafted a step at most.
 
     Raises:
         MmspecError: an unknown method or a wrong number of tokens.
     """
+    if method == AUTO:
+        if model is not None:
+            raise MmspecError(
+                f"draft: --draft-model {model} is given without a method; add --draft eagle3 or draft_model"
+            )
+        method = draft_on(target, AUTO).method
     given: dict[str, Any] = {"method": method, "model": model, "num_speculative_tokens": tokens}
-    return DraftConfig(**{name: value for name, value in given.items() if value is not None})
+    return draft_on(
+        target, DraftConfig(**{name: value for name, value in given.items() if value is not None})
+    )

@@ -14,7 +14,7 @@ from mmspec.cli.terminal import one_line_errors
 from mmspec.cli.vllm_flags import flag_names, to_flags
 from mmspec.config import IntakeConfig, MmspecConfig
 from mmspec.defaults import engine_defaults, keep_thread_count
-from mmspec.draft import drafts_with_head, require_fitting_head
+from mmspec.draft import AUTO, drafts_with_head, require_fitting_head
 from mmspec.engine_args import engine_kwargs
 from mmspec.errors import MmspecError
 from mmspec.models import resolve_model
@@ -28,7 +28,7 @@ _INTAKE_HEADER = "mmspec.encoders.intake.headers.IntakeHeader"
 def command(
     context: typer.Context,
     model: Annotated[str, typer.Argument(help="pocket, a checkpoint folder, or a hub name.")],
-    draft: Draft = "ngram",
+    draft: Draft = AUTO,
     draft_model: DraftModel = None,
     num_speculative_tokens: Tokens = None,
     intake: Annotated[
@@ -41,7 +41,7 @@ def command(
 ) -> None:
     """Serve MODEL over the OpenAI API. Flags of `vllm serve` may follow MODEL."""
     config = MmspecConfig(
-        draft=draft_from(draft, draft_model, num_speculative_tokens), intake=_intake_from(intake)
+        draft=draft_from(model, draft, draft_model, num_speculative_tokens), intake=_intake_from(intake)
     )
     arguments = serve_arguments(model, config, [*_listen(host, port), *context.args])
     if json and not dry_run:

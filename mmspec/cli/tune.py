@@ -9,6 +9,7 @@ import typer
 
 from mmspec.cli.options import Draft, DraftModel, Json, MaxModelLen, Model, Out, Verbose, draft_from
 from mmspec.cli.results import measuring, publish
+from mmspec.draft import AUTO
 from mmspec.errors import MmspecError
 from mmspec.models import POCKET, resolve_model
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 def command(
     model: Model = POCKET,
-    draft: Draft = "ngram",
+    draft: Draft = AUTO,
     draft_model: DraftModel = None,
     k: Annotated[
         list[int] | None,
@@ -50,7 +51,7 @@ def command(
     from mmspec.cli.tables import nested_table
     from mmspec.draft import speculative_config
 
-    config = draft_from(draft, draft_model, None)
+    config = draft_from(model, draft, draft_model, None)
     if speculative_config(config) is None:
         raise MmspecError(
             "tune: draft is none, so there is nothing to tune; give --draft ngram, eagle3 or another"
@@ -73,7 +74,7 @@ def command(
             )
         by_batch = {size: found[_name(size)] for size in sizes}
         result = tune_result(by_batch)
-        terminal.remarks.print(_advice(by_batch, draft), soft_wrap=True)
+        terminal.remarks.print(_advice(by_batch, config.method), soft_wrap=True)
         publish(terminal, nested_table(result), result, out, json)
 
 

@@ -61,10 +61,10 @@ def test_an_answer_is_streamed_and_its_statistics_are_printed(tiny_vlm: Path, tm
 def test_what_was_changed_about_a_picture_is_said(tiny_vlm: Path, tmp_path: Path) -> None:
     path = tmp_path / "glass.png"
     Image.new("RGBA", (112, 84), (255, 0, 0, 128)).save(path)
+    options = ["--prompt", "abcd", "--model", str(tiny_vlm), "--max-tokens", "4", "--json"]
 
     done = subprocess.run(
-        [sys.executable, "-m", "mmspec.cli.main", "chat", "--image", str(path), "--prompt", "abcd"]
-        + ["--model", str(tiny_vlm), "--max-tokens", "4", "--json"],
+        [sys.executable, "-m", "mmspec.cli.main", "chat", "--image", str(path), *options],
         capture_output=True,
         text=True,
         env=quiet_environment(),

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from mmspec import DraftConfig, MmspecError
-from mmspec.draft import available_methods, speculative_config
+from mmspec.draft import available_methods, draft_on, speculative_config
+from mmspec.heads import pocket
 
 
 @pytest.fixture
@@ -103,3 +104,23 @@ def test_methods_are_available_with_what_they_need(monkeypatch: pytest.MonkeyPat
 
     assert available_methods() == ["ngram", "suffix"]
     assert available_methods("draft", "head") == ["ngram", "suffix", "draft_model", "eagle3"]
+
+
+def test_the_pocket_model_drafts_with_the_head_that_comes_with_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(pocket, "head_folder", lambda: tmp_path)
+
+    assert draft_on("pocket", "auto") == DraftConfig(method="eagle3", model=str(tmp_path))
+    assert draft_on("pocket", DraftConfig(method="eagle3", num_speculative_tokens=3)).model == str(tmp_path)
+    assert draft_on("pocket", DraftConfig(method="eagle3", model="a/head")).model == "a/head"
+    assert draft_on("pocket", None).method == "none"
+    assert draft_on("a/model", "auto").method == "ngram"
+    assert draft_on("a/model", "eagle3").model is None
+
+
+def test_without_a_packaged_head_the_default_is_prompt_lookup(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pocket, "head_folder", lambda: None)
+
+    assert draft_on("pocket", "auto") == DraftConfig(method="ngram")
+    assert draft_on("pocket", "eagle3").model is None

@@ -23,7 +23,7 @@ _MANNERS_WEIGHT = 2.0
 _MORE_PICTURES = 10  # of each step that are only counted and placed: that takes a few tokens and layers each
 # Pictures shown whole, as they are when the model is asked: counts are read off shares of attention, and would come
 # out too low if training always left some of the background out.
-_SHOWN_WHOLE = 0.6
+_SHOWN_WHOLE = 0.85
 _KEPT_BACKGROUND = (0.4, 1.0)  # share of background tokens that the other pictures are shown with
 
 
