@@ -25,22 +25,27 @@ _NO_VERIFIER: dict[str, Any] = {
 _FROM_TARGET = ("embed_tokens.weight", "lm_head.weight")
 
 
-def convert_head(source: Path, out: Path, *, target: str | None = None, force: bool = False) -> Head:
+def convert_head(
+    source: Path, out: Path, *, target: str | None = None, force: bool = False, dtype: str | None = None
+) -> Head:
     """Writes a head in speculators' format, with our key, and returns it.
 
     Args:
         target: folder or hub name of the target; fills in the verifier, and the layers where the head names none.
         force: replace the head that is in `out`.
+        dtype: of the weights that are written, as torch calls it; the source's if not given.
 
     Raises:
         MmspecError: the source cannot be read or is inconsistent, or `out` is in the way.
     """
     head = read_head(source)
-    tensors = _mended(head, head.load())
+    tensors = _stored(_mended(head, head.load()), dtype)
     return _write(head, out, _completed(head, tensors, target), tensors, target, force)
 
 
-def export_head(source: Path, out: Path, *, target: str | None = None, force: bool = False) -> Head:
+def export_head(
+    source: Path, out: Path, *, target: str | None = None, force: bool = False, dtype: str | None = None
+) -> Head:
     """Writes a `text` head that stock vLLM loads without the plugin, and returns it.
 
     Raises:
@@ -52,7 +57,7 @@ def export_head(source: Path, out: Path, *, target: str | None = None, force: bo
             f"{head}: its vision is {head.settings.vision}, and stock vLLM shows a draft no picture; "
             "serve it with mmspec, or train a head with vision text to export"
         )
-    tensors = _mended(head, head.load())
+    tensors = _stored(_mended(head, head.load()), dtype)
     config = without_settings(_completed(head, tensors, target))
     return _write(head, out, config, tensors, target, force)
 
@@ -89,6 +94,16 @@ def _mended(head: Head, tensors: dict[str, "Tensor"]) -> dict[str, "Tensor"]:
     if drafted == known:
         return {name: value for name, value in tensors.items() if name not in ("d2t", "t2d")}
     return tensors | _both_spellings(head, drafted, known)
+
+
+def _stored(tensors: dict[str, "Tensor"], dtype: str | None) -> dict[str, "Tensor"]:
+    """The tensors with all weights in `dtype`; vocabulary maps stay as they are."""
+    import torch
+
+    if dtype is None:
+        return tensors
+    kind: torch.dtype = getattr(torch, dtype)
+    return {name: value.to(kind) if value.is_floating_point() else value for name, value in tensors.items()}
 
 
 def _both_spellings(head: Head, drafted: int, known: int) -> dict[str, "Tensor"]:

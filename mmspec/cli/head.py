@@ -1,7 +1,7 @@
 """`mmspec head`: the life of an EAGLE-3 head."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -19,6 +19,10 @@ _Head = Annotated[Path, typer.Argument(metavar="HEAD", help="Folder of a head, i
 _Out = Annotated[Path, typer.Argument(metavar="OUT", help="Folder to write.")]
 _Target = Annotated[
     str | None, typer.Option("--target", help="Its target: pocket, a checkpoint folder, or a hub name.")
+]
+_Dtype = Annotated[
+    Literal["float32", "bfloat16", "float16"] | None,
+    typer.Option("--dtype", help="Of the weights that are written.", show_default="as they are"),
 ]
 _Force = Annotated[bool, typer.Option("--force", help="Replace the head that is in OUT.")]
 _Verbose = Annotated[bool, typer.Option("--verbose", help="Show what the libraries log.")]
@@ -71,12 +75,13 @@ def convert(
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="Folder of a head, in any format.")],
     out: _Out,
     target: _Target = None,
+    dtype: _Dtype = None,
     force: _Force = False,
     json: Json = False,
     verbose: _Verbose = False,
 ) -> None:
     """Write SOURCE in speculators' format, which mmspec trains, serves and exports."""
-    _write("convert_head", source, out, target, force, json=json, verbose=verbose)
+    _write("convert_head", source, out, target, dtype, force, json=json, verbose=verbose)
 
 
 @app.command()
@@ -84,16 +89,25 @@ def export(
     head: _Head,
     out: _Out,
     target: _Target = None,
+    dtype: _Dtype = None,
     force: _Force = False,
     json: Json = False,
     verbose: _Verbose = False,
 ) -> None:
     """Write a text HEAD so that stock vLLM loads it, without mmspec."""
-    _write("export_head", head, out, target, force, json=json, verbose=verbose)
+    _write("export_head", head, out, target, dtype, force, json=json, verbose=verbose)
 
 
 def _write(
-    how: str, source: Path, out: Path, target: str | None, force: bool, *, json: bool, verbose: bool
+    how: str,
+    source: Path,
+    out: Path,
+    target: str | None,
+    dtype: str | None,
+    force: bool,
+    *,
+    json: bool,
+    verbose: bool,
 ) -> None:
     with (
         engine_terminal(json_only=json, verbose=verbose) as terminal,
@@ -102,7 +116,7 @@ def _write(
         from mmspec.heads import formats
 
         name = None if target is None else resolve_model(target, terminal.remarks.print)
-        written = getattr(formats, how)(source, out, target=name, force=force)
+        written = getattr(formats, how)(source, out, target=name, force=force, dtype=dtype)
         terminal.answer.print(f"wrote {out}", soft_wrap=True)
         if json:
             sizes = {

@@ -86,6 +86,7 @@ def test_a_head_is_converted_and_exported(
         (["check", "HEAD", "TARGET", "--draft-tensor-parallel-size", "0"], "--draft-tensor-parallel-size"),
         (["convert", "TARGET", "OUT"], "is no EAGLE-3 head"),
         (["convert", "HEAD", "HEAD"], "not empty"),
+        (["convert", "HEAD", "OUT", "--dtype", "int8"], "--dtype"),
         (["export", "HEAD", "TARGET", "--force", "--target", "/no/target"], "/no/target: no such folder"),
     ],
 )

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 
 from mmspec.errors import MmspecError
 from mmspec.heads.check import check_head
-from mmspec.heads.formats import export_head
+from mmspec.heads.formats import convert_head, export_head
 from tests.unit.heads.conftest import Pair
 
 
@@ -28,6 +28,16 @@ def test_our_key_is_left_out_and_the_weights_stay(pair: Pair, tmp_path: Path) ->
         "model.safetensors",
     ]
     assert check_head(head.folder, pair.target) == []
+
+
+def test_weights_are_written_in_another_dtype(pair: Pair, tmp_path: Path) -> None:
+    head = convert_head(pair.head, tmp_path / "out", dtype="float16")
+
+    before, after = (load_file(folder / "model.safetensors") for folder in (pair.head, head.folder))
+    assert head.config["dtype"] == "float16"
+    for name, value in before.items():
+        kind = torch.float16 if value.is_floating_point() else value.dtype
+        assert torch.equal(after[name], value.to(kind)), name
 
 
 @pytest.mark.parametrize("vision", ["features", "global"])
