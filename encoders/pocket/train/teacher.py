@@ -20,7 +20,7 @@ _VALIDATION_SCENES = 24
 _MANNERS_EVERY = 1  # steps
 _MANNERS_TEXTS = 3
 _MANNERS_WEIGHT = 2.0
-_MORE_PICTURES = 10  # of each step that are only counted and placed: that takes a few tokens and layers each
+_MORE_PICTURES = 6  # of each step that are only counted and placed: that takes a few tokens and layers each
 # Pictures shown whole, as they are when the model is asked: counts are read off shares of attention, and would come
 # out too low if training always left some of the background out.
 _SHOWN_WHOLE = 0.85

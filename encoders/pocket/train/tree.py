@@ -17,7 +17,7 @@ from mmspec.encoders.pocket.train.mentions import mentions
 from mmspec.encoders.pocket.train.tower import GRID
 
 Turn = tuple[str, str, str]  # kind, question, answer
-CAPTION_SHARE = 0.5  # of pictures whose caption is trained on
+CAPTION_SHARE = 0.9  # of pictures whose caption is trained on
 # Learned last, and can be asked about other objects or in other words.
 _ASKED_AGAIN = ("count", "position", "what_at", "relation", "total")
 _BACKGROUND_SHARE = 0.3  # of questions about the background: they are learned first
