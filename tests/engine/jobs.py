@@ -10,6 +10,7 @@ class Request:
 
     text: str
     images: tuple[str, ...] = ()
+    keep: float | None = None  # `fastv_keep`
 
 
 @dataclass
@@ -35,6 +36,7 @@ class Answer:
     token_ids: list[int]
     drafted: list[int]
     accepted: list[int]
+    kept: list[int] = field(default_factory=list)  # indices of the prompt's visual tokens that FastV kept
 
 
 @dataclass
