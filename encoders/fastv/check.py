@@ -45,7 +45,7 @@ def _require_layer(settings: FastVSettings, config: Any, text: Any) -> None:
             f"fastv.layer: {settings.layer} is in front of DeepStack, which writes visual features into the first "
             f"{written} layers; give at least {written}"
         )
-    if getattr(text, "use_sliding_window", False):
+    if getattr(text, "sliding_window", None) and getattr(text, "use_sliding_window", True):
         raise MmspecError(
             "fastv: this model's sliding window would slide over dropped tokens; take fastv out"
         )

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mmspec.compat import SUPPORTED
-from mmspec.patches.configured import is_configured
+from mmspec.patches.configured import is_pruning
 from mmspec.patches.patch import Patch
 
 
@@ -13,7 +13,7 @@ def _wrap(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def load_model(self: Any, vllm_config: Any, model_config: Any, prefix: str = "") -> Any:
         model = original(self, vllm_config, model_config, prefix)
-        if is_configured(vllm_config.additional_config) and model_config is vllm_config.model_config:
+        if is_pruning(vllm_config.additional_config) and model_config is vllm_config.model_config:
             from mmspec.encoders.fastv.pruner import install
 
             install(model, vllm_config)

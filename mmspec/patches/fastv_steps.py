@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 from mmspec.compat import SUPPORTED
-from mmspec.patches.configured import is_configured
+from mmspec.patches.configured import is_pruning
 from mmspec.patches.patch import Patch
 
 
 def _pruner(owner: Any, model_of: Callable[[], Any]) -> Any:
-    if not is_configured(owner.vllm_config.additional_config):
+    if not is_pruning(owner.vllm_config.additional_config):
         return None
     from mmspec.encoders.fastv.pruner import pruner_of
 

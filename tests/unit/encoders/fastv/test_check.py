@@ -24,7 +24,7 @@ def engine(
     model = SimpleNamespace(
         architectures=[architecture],
         hf_config=SimpleNamespace(vision_config=vision),
-        hf_text_config=SimpleNamespace(num_hidden_layers=layers),
+        hf_text_config=SimpleNamespace(num_hidden_layers=layers, **changes.pop("text", {})),
         runner_type=changes.pop("runner_type", "generate"),
     )
     parallel = {
@@ -48,6 +48,8 @@ def engine(
 @pytest.mark.parametrize("architecture", FAMILIES)
 def test_the_families_can_be_pruned(architecture: str) -> None:
     require_prunable(engine({"layer": 7}, architecture=architecture))
+    unused = {"sliding_window": 4096, "use_sliding_window": False}
+    require_prunable(engine({"layer": 7}, architecture=architecture, text=unused))
     require_prunable(engine({"layer": 3}, architecture=architecture, deepstack=[1, 2, 3]))
 
 
@@ -65,6 +67,7 @@ def test_an_engine_that_does_not_prune_is_not_looked_at() -> None:
         ),
         ({"layers": 2}, "fastv.layer: 2 leaves nothing to prune in a model of 2 layers; give at most 1"),
         ({"deepstack": [5, 11, 17]}, "in front of DeepStack, .* the first 3 layers; give at least 3"),
+        ({"text": {"sliding_window": 4096}}, "sliding window would slide over dropped tokens"),
         ({"pipeline_parallel_size": 2}, "pipeline parallelism; give --pipeline-parallel-size 1"),
         ({"decode_context_parallel_size": 2}, "context parallelism"),
         ({"use_ubatching": True}, "microbatches; leave out --enable-dbo"),
