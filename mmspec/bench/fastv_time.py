@@ -146,13 +146,17 @@ def _engine(shape: Shape, answer_tokens: int) -> Iterator[Any]:
 
 
 def _write_checkpoint(folder: Path, shape: Shape) -> None:
-    """The pocket model's folder with other widths, and without weights: vLLM draws them."""
+    """The pocket model's folder with other widths, and with next to no weights: vLLM draws them."""
+    import torch
+    from safetensors.torch import save_file
+
     from mmspec.encoders.pocket import build
 
     pocket = build()
     for path in pocket.iterdir():
         if path.is_file() and path.suffix != ".safetensors":
             shutil.copy(path, folder)
+    save_file({"unused": torch.zeros(1)}, folder / "model.safetensors")
     path = folder / "config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
     text = config.get("text_config", config)
