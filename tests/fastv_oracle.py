@@ -14,6 +14,30 @@ def text_behind(weights: Tensor, visual: Tensor, length: int) -> Tensor:
     return weights[:, int(visual[-1]) + 1 : length].mean((0, 1))[visual]
 
 
+def unrotated(attention: Any) -> Ranking:
+    """What `debiased` ranks by: attention of the last token from queries and keys without positions.
+
+    Args:
+        attention: the module of layer K-1; what its projections gave last is read.
+    """
+    seen: dict[str, Tensor] = {}
+    for name in ("q_proj", "k_proj"):
+        getattr(attention, name).register_forward_hook(
+            lambda module, arguments, output, name=name: seen.update({name: output[0]})
+        )
+
+    def rank(weights: Tensor, visual: Tensor, length: int) -> Tensor:
+        query, keys = (
+            seen[name].unflatten(-1, (-1, attention.head_dim)).transpose(0, 1)
+            for name in ("q_proj", "k_proj")
+        )
+        keys = keys.repeat_interleave(attention.num_key_value_groups, dim=0)[:, :length]
+        logits = keys @ query[:, length - 1, :, None] * attention.scaling  # [heads, tokens, 1]
+        return logits[..., 0].softmax(-1).mean(0)[visual]
+
+    return rank
+
+
 class FastVOracle(Oracle):
     """A checkpoint whose layers from one on do not see the visual tokens that rank last."""
 

@@ -38,7 +38,7 @@ class Passage:
     @contextmanager
     def through(self, layers: Sequence[nn.Module], first: int) -> Iterator[None]:
         """The decoder's layers with hooks; from layer `first` on they see only what is kept."""
-        attention = layers[first - 1].self_attn
+        attention: Any = layers[first - 1].self_attn
         with ExitStack() as hooks:
 
             def add(handle: Any) -> None:

@@ -46,10 +46,16 @@ class Outcome:
     runner: str
     answers: list[Answer] = field(default_factory=list)
     error: str | None = None
+    compiled: bool = False  # the decoder ran as vLLM compiled it
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "Outcome":
-        return cls(data["runner"], [Answer(**answer) for answer in data["answers"]], data["error"])
+        return cls(
+            data["runner"],
+            [Answer(**answer) for answer in data["answers"]],
+            data["error"],
+            data.get("compiled", False),
+        )
 
     @property
     def tokens(self) -> list[list[int]]:

@@ -11,7 +11,7 @@ from tests.conftest import Checkpoints
 from tests.engine.client import EngineWorker
 from tests.engine.jobs import Job, Outcome, Request
 from tests.engine.scenarios import chat, speculative_config
-from tests.fastv_oracle import FastVOracle, text_behind
+from tests.fastv_oracle import FastVOracle, text_behind, unrotated
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -130,10 +130,12 @@ def test_the_v2_runner(
 def test_compiled(tiny: Checkpoints, engine_workers: Worker, expected: Callable[[str, int], Answers]) -> None:
     """Steps that prune run eager, all others run what is compiled."""
     outcome = run(engine_workers("v1"), tiny, "qwen2_5_vl", 2, enforce_eager=False)
+
+    assert outcome.compiled
     compare(outcome, expected("qwen2_5_vl", 2))
 
 
-@pytest.mark.parametrize("scores", ["instruction"])
+@pytest.mark.parametrize("scores", ["instruction", "debiased"])
 def test_another_criterion_and_shares_for_each_picture(
     scores: str,
     tiny: Checkpoints,
@@ -152,9 +154,11 @@ def test_another_criterion_and_shares_for_each_picture(
         )
     )
     reference = references("qwen2_5_vl")
+    attention = reference.model.model.language_model.layers[1].self_attn
+    ranking = text_behind if scores == "instruction" else unrotated(attention)
     for request, answer in zip(requests, outcome.answers, strict=True):
         prompt = reference.prompt(request.text, [pictures[name] for name in request.images])
         keep = request.keep or 0.25
-        asked = reference.answer(prompt, TOKENS, layer=2, keep=keep, ranking=text_behind, per_image=True)
+        asked = reference.answer(prompt, TOKENS, layer=2, keep=keep, ranking=ranking, per_image=True)
         assert answer.token_ids == asked
         assert answer.kept == (reference.kept if request.images else [])

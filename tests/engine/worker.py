@@ -35,7 +35,14 @@ def run_job(job: dict[str, Any]) -> dict[str, Any]:
         batches = [[pair] for pair in pairs] if job["one_by_one"] else [pairs]
         outputs = [output for batch in batches for output in _generate(llm, batch)]
         v2 = llm.llm_engine.vllm_config.use_v2_model_runner
-    return {"runner": "v2" if v2 else "v1", "answers": [_answer(o, kept) for o in outputs], "error": None}
+        (compiled,) = llm.apply_model(_is_compiled)
+    answers = [_answer(output, kept) for output in outputs]
+    return {"runner": "v2" if v2 else "v1", "answers": answers, "error": None, "compiled": compiled}
+
+
+def _is_compiled(model: Any) -> bool:
+    parts = list(model.modules())
+    return any(getattr(part, "compiled", False) or hasattr(part, "aot_compiled_fn") for part in parts)
 
 
 def _generate(llm: Any, batch: list[tuple[dict[str, Any], Any]]) -> list[Any]:
