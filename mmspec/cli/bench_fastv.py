@@ -15,7 +15,6 @@ from mmspec.errors import MmspecError
 from mmspec.models import POCKET, resolve_model
 
 _KEEPS = (1.0, 0.75, 0.5, 0.25, 0.1)
-_TIMED = (0.5, 0.25)
 
 
 def fastv(
@@ -58,25 +57,24 @@ def fastv(
         raise MmspecError("--scenes 1: pictures are exchanged between scenes; give 0 or at least 2")
 
     def measure(report: Callable[[str], None]) -> dict[str, Any]:
-        return _measure(
-            layer, keeps, criteria, scenes, references, head, (layers, visual, dtype, repeats), report
-        )
+        return {
+            **_answers(layer, keeps, criteria, scenes, references, head, report),
+            **(_times(layer, keeps, layers, visual, dtype, repeats, report) if repeats else {}),
+        }
 
     _run(measure, plot, out, json, verbose)
 
 
-def _measure(
+def _answers(
     layer: int,
     keeps: tuple[float, ...],
     criteria: tuple[str, ...],
     scenes: int,
     references: int,
     head: str | None,
-    timed: tuple[int, int, str, int],
     report: Callable[[str], None],
 ) -> dict[str, Any]:
     from mmspec.bench.fastv import Setting, answers_by_share, drafting, identical_to_reference
-    from mmspec.bench.fastv_time import Shape, measure
     from mmspec.bench.prompts import caption_prompts, scene_prompts
 
     setting = Setting(resolve_model(POCKET, report), layer, keeps, {"max_model_len": 1024})
@@ -88,11 +86,23 @@ def _measure(
     if head:
         draft = DraftConfig(method="eagle3", model=head)
         result["drafting"] = drafting(setting, draft, caption_prompts(scenes or 4), report)
-    layers, visual, dtype, repeats = timed
-    if repeats:
-        shape = Shape(layers, layer, 40 if visual >= 40 else visual, max(visual // 40, 1), dtype)
-        result |= measure(shape, [one for one in keeps if one < 1] or _TIMED, repeats=repeats, report=report)
     return result
+
+
+def _times(
+    layer: int,
+    keeps: tuple[float, ...],
+    layers: int,
+    visual: int,
+    dtype: str,
+    repeats: int,
+    report: Callable[[str], None],
+) -> dict[str, Any]:
+    from mmspec.bench.fastv_time import Shape, measure
+
+    columns = min(visual, 40)
+    shape = Shape(layers, layer, columns, visual // columns, dtype)
+    return measure(shape, [one for one in keeps if one < 1], repeats=repeats, report=report)
 
 
 def _run(

@@ -13,7 +13,8 @@ def _wrap(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def load_model(self: Any, vllm_config: Any, model_config: Any, prefix: str = "") -> Any:
         model = original(self, vllm_config, model_config, prefix)
-        if is_pruning(vllm_config.additional_config) and model_config is vllm_config.model_config:
+        # A draft may come with a configuration of its own, made from the target's.
+        if is_pruning(vllm_config.additional_config) and model_config.runner_type != "draft":
             from mmspec.encoders.fastv.pruner import install
 
             install(model, vllm_config)

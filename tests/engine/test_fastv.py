@@ -106,7 +106,7 @@ def test_other_families(
     compare(run(engine_workers("v1"), tiny, family, layer), expected(family, layer))
 
 
-@pytest.mark.parametrize("method", ["ngram", "eagle3"])
+@pytest.mark.parametrize("method", ["ngram", "draft_model", "eagle3"])
 def test_drafting_changes_no_token_of_pruned_answers(
     method: str, tiny: Checkpoints, engine_workers: Worker, expected: Callable[[str, int], Answers]
 ) -> None:
