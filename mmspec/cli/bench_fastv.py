@@ -56,10 +56,12 @@ def fastv(
     if scenes == 1:
         raise MmspecError("--scenes 1: pictures are exchanged between scenes; give 0 or at least 2")
 
+    timed = repeats and min(keeps) < 1
+
     def measure(report: Callable[[str], None]) -> dict[str, Any]:
         return {
             **_answers(layer, keeps, criteria, scenes, references, head, report),
-            **(_times(layer, keeps, layers, visual, dtype, repeats, report) if repeats else {}),
+            **(_times(layer, keeps, layers, visual, dtype, repeats, report) if timed else {}),
         }
 
     _run(measure, plot, out, json, verbose)
