@@ -7,7 +7,9 @@ from typing import Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from mmspec.config_errors import describe
+from mmspec.config_errors import describe, suggest
+from mmspec.encoders.fastv.settings import DEFAULTS as FASTV_DEFAULTS
+from mmspec.encoders.fastv.settings import SCORES, FastVSettings
 from mmspec.encoders.intake.settings import DEFAULTS as INTAKE_DEFAULTS
 from mmspec.encoders.intake.settings import MIN_SIDE, MOST_PIXELS, IntakeSettings
 from mmspec.errors import MmspecError
@@ -85,22 +87,48 @@ class EncoderCacheConfig(_Options):
 
 
 class FastVConfig(_Options):
-    """Visual-token pruning in prefill: which tokens go on after layer `layer`."""
+    """Visual-token pruning in prefill: which tokens go on behind layer `layer`."""
 
     section: ClassVar[str] = "fastv"
 
     layer: int = Field(
-        default=2, ge=1, description="the first layer that sees only the kept visual tokens (K)"
+        default=FASTV_DEFAULTS.layer,
+        ge=1,
+        description="the first layer that sees only the kept visual tokens (K)",
     )
     keep: float = Field(
-        default=0.5, gt=0, le=1, description="share of the visual tokens that goes on; 1.0 keeps all"
+        default=FASTV_DEFAULTS.keep,
+        gt=0,
+        le=1,
+        description="share of the visual tokens that goes on; 1.0 keeps all, unless a request asks for less",
+    )
+    keep_tokens: int | None = Field(
+        default=None, ge=1, description="most visual tokens that go on, in place of the share"
     )
     scores: str = Field(
-        default="last", description="what ranks the visual tokens; last is FastV as published"
+        default=FASTV_DEFAULTS.scores,
+        description="what ranks the visual tokens; last is FastV as published",
     )
     per_image: bool = Field(
-        default=False, description="apply the share to each image instead of to all of a prompt"
+        default=FASTV_DEFAULTS.per_image,
+        description="apply share or number to each image instead of to all of a prompt",
     )
+
+    @field_validator("scores")
+    @classmethod
+    def _scores_are_known(cls, value: str) -> str:
+        if value not in SCORES:
+            raise MmspecError(f"fastv.scores: unknown criterion {value!r}; {suggest(value, SCORES)}")
+        return value
+
+    @model_validator(mode="after")
+    def _share_or_number(self) -> FastVConfig:
+        if self.keep_tokens is not None and "keep" in self.model_fields_set:
+            raise MmspecError("fastv: keep and keep_tokens are both given; give only one of them")
+        return self
+
+    def settings(self) -> FastVSettings:
+        return FastVSettings(**self.model_dump())
 
 
 class IntakeConfig(_Options):
@@ -165,12 +193,11 @@ class MmspecConfig(_Options):
 
     @model_validator(mode="after")
     def _refuse_what_is_not_built(self) -> MmspecConfig:
-        # Silence would let a user believe that a cache or a pruner is at work.
-        for name in ("encoder_cache", "fastv"):
-            if getattr(self, name) is not None:
-                raise MmspecError(
-                    f"{name}: not part of this version of mmspec yet; remove {name} from the configuration"
-                )
+        # Silence would let a user believe that a cache is at work.
+        if self.encoder_cache is not None:
+            raise MmspecError(
+                "encoder_cache: not part of this version of mmspec yet; remove encoder_cache from the configuration"
+            )
         return self
 
     @classmethod

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from mmspec.cli.bench_fastv import fastv
 from mmspec.cli.bench_heads import positions, speed
 from mmspec.cli.options import Head, Json, MaxModelLen, Model, Out, Tokens, Verbose
 from mmspec.cli.results import measuring, publish
@@ -16,6 +17,7 @@ app = typer.Typer(help="Measurements, each paired in one run.", no_args_is_help=
 
 app.command()(positions)
 app.command()(speed)
+app.command()(fastv)
 
 
 @app.command()

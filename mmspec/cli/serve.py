@@ -9,7 +9,17 @@ from typing import Annotated
 
 import typer
 
-from mmspec.cli.options import Draft, DraftModel, Json, Tokens, draft_from
+from mmspec.cli.options import (
+    Draft,
+    DraftModel,
+    FastVKeep,
+    FastVLayer,
+    FastVScores,
+    Json,
+    Tokens,
+    draft_from,
+    fastv_from,
+)
 from mmspec.cli.terminal import one_line_errors
 from mmspec.cli.vllm_flags import flag_names, to_flags
 from mmspec.config import IntakeConfig, MmspecConfig
@@ -31,6 +41,9 @@ def command(
     draft: Draft = AUTO,
     draft_model: DraftModel = None,
     num_speculative_tokens: Tokens = None,
+    fastv_keep: FastVKeep = None,
+    fastv_layer: FastVLayer = None,
+    fastv_scores: FastVScores = None,
     intake: Annotated[
         str, typer.Option(help="Picture intake: on, off (pictures are left to vLLM), or its options as JSON.")
     ] = "on",
@@ -41,7 +54,9 @@ def command(
 ) -> None:
     """Serve MODEL over the OpenAI API. Flags of `vllm serve` may follow MODEL."""
     config = MmspecConfig(
-        draft=draft_from(model, draft, draft_model, num_speculative_tokens), intake=_intake_from(intake)
+        draft=draft_from(model, draft, draft_model, num_speculative_tokens),
+        fastv=fastv_from(fastv_keep, fastv_layer, fastv_scores),
+        intake=_intake_from(intake),
     )
     arguments = serve_arguments(model, config, [*_listen(host, port), *context.args])
     if json and not dry_run:

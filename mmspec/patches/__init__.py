@@ -6,6 +6,9 @@ from mmspec.patches.adjacent_pictures import PASS_BETWEEN_PICTURES
 from mmspec.patches.chunk_token import NEXT_PROMPT_TOKEN
 from mmspec.patches.draft_slots import PLAIN_INDICES, SLOTS_BY_INDEX
 from mmspec.patches.engine_config import CHECK_CONFIGURATION
+from mmspec.patches.fastv_model import PREPARE_TARGET
+from mmspec.patches.fastv_requests import SETTLE_REQUEST
+from mmspec.patches.fastv_steps import BEGIN_STEP, ORDER_V1, ORDER_V2
 from mmspec.patches.kernel_overrides import SEARCH_WITHOUT_LLVMLITE
 from mmspec.patches.patch import Patch, PatchError
 from mmspec.patches.preempted_pictures import ENTERED_PICTURES, SETTLE_PREEMPTED
@@ -23,6 +26,11 @@ AT_LOAD: tuple[Patch, ...] = (
     SETTLE_PREEMPTED,
     MARK_SAMPLING,
     SPREAD_SAMPLING,
+    PREPARE_TARGET,
+    BEGIN_STEP,
+    ORDER_V1,
+    ORDER_V2,
+    SETTLE_REQUEST,
 )
 # Applied by `mmspec.LLM`, whose engine may run in the user's process.
 IN_PROCESS: tuple[Patch, ...] = (SEARCH_WITHOUT_LLVMLITE,)

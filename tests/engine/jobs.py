@@ -10,6 +10,7 @@ class Request:
 
     text: str
     images: tuple[str, ...] = ()
+    keep: float | None = None  # `fastv_keep`
 
 
 @dataclass
@@ -35,6 +36,7 @@ class Answer:
     token_ids: list[int]
     drafted: list[int]
     accepted: list[int]
+    kept: list[int] = field(default_factory=list)  # indices of the prompt's visual tokens that FastV kept
 
 
 @dataclass
@@ -44,10 +46,16 @@ class Outcome:
     runner: str
     answers: list[Answer] = field(default_factory=list)
     error: str | None = None
+    compiled: bool = False  # the decoder ran as vLLM compiled it
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "Outcome":
-        return cls(data["runner"], [Answer(**answer) for answer in data["answers"]], data["error"])
+        return cls(
+            data["runner"],
+            [Answer(**answer) for answer in data["answers"]],
+            data["error"],
+            data.get("compiled", False),
+        )
 
     @property
     def tokens(self) -> list[list[int]]:
