@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from mmspec.cache_args import switch_cache_on, take_no_features
 from mmspec.compat import require_vllm
 from mmspec.config import MmspecConfig
 from mmspec.defaults import keep_thread_count
@@ -49,6 +50,8 @@ def fill_engine_args(args: Any) -> None:
     args.additional_config = args.additional_config | {KEY: config.to_options()}
     if config.intake is not None:
         _switch_intake_on(args)
+    if config.encoder_cache is not None:
+        switch_cache_on(args, config.encoder_cache)
     wanted = engine_kwargs(config, statistics=False).get("speculative_config")
     given = args.speculative_config
     if config.draft is not None and given is not None and given.get("method") != config.draft.method:
@@ -76,8 +79,15 @@ def _switch_intake_on(args: Any) -> None:
     install()
 
 
-def check_engine(vllm_config: Any) -> None:
-    """Raises MmspecError when the target of a configured engine cannot take pictures."""
+def check_engine(vllm_config: Any, *, takes_features: bool = True) -> None:
+    """Looks at a configured engine before its weights load.
+
+    Args:
+        takes_features: whether the user lets requests bring features instead of pictures (`enable_mm_embeds`).
+
+    Raises:
+        MmspecError: the target cannot take pictures.
+    """
     model = vllm_config.model_config
     if not model.is_multimodal_model:
         raise MmspecError(
@@ -85,3 +95,5 @@ def check_engine(vllm_config: Any) -> None:
             "give a vision-language model, such as pocket, or use plain vLLM"
         )
     warn_where_unused(vllm_config)
+    if not takes_features:
+        take_no_features(vllm_config)

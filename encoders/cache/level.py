@@ -85,15 +85,15 @@ class Level:
         self._count(skipped=0 if taken else 1)
         return taken
 
-    def hold(self, key: FeatureKey) -> str | None:
+    def hold(self, key: FeatureKey) -> tuple[str, Entry] | None:
         """As `FolderTier.hold`: a lookup that counts, unlike the `take`s that follow in every worker."""
         tier = self.tier
         if not isinstance(tier, FolderTier):
             return None
-        reached, token, seconds = self._try(self._reading, lambda: tier.hold(key), None)
+        reached, found, seconds = self._try(self._reading, lambda: tier.hold(key), None)
         if reached:
-            self._count(hits=int(token is not None), misses=int(token is None), load_seconds=seconds)
-        return token
+            self._count(hits=int(found is not None), misses=int(found is None), load_seconds=seconds)
+        return found
 
     def take(self, key: FeatureKey, token: str) -> Entry | None:
         tier = self.tier
@@ -115,15 +115,18 @@ class Level:
 
     def stats(self) -> dict[str, Any]:
         """The tier's own figures, those of this process, and whether it works."""
-        with self._lock:
-            counters = asdict(self._counters)
         tier: dict[str, Any] = {"name": self.tier.name}
         try:
             tier = asdict(self.tier.stats())
         except TierUnavailable as error:
             tier["error"] = str(error)
         works = self._reading.well and self._writing.well
-        return {**tier, **counters, "queued_bytes": self._writer.waiting_bytes, "works": works}
+        return {**tier, **self.counters(), "queued_bytes": self._writer.waiting_bytes, "works": works}
+
+    def counters(self) -> dict[str, float]:
+        """What this process did with the tier, without asking the tier."""
+        with self._lock:
+            return asdict(self._counters)
 
     def flush(self, seconds: float) -> bool:
         return self._writer.flush(seconds)

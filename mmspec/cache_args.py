@@ -1,0 +1,48 @@
+"""The vision-feature cache in vLLM's engine arguments."""
+
+from typing import Any
+
+from mmspec.config import EncoderCacheConfig
+from mmspec.errors import MmspecError
+
+CONNECTOR = "FeatureCacheConnector"
+_MODULE = "mmspec.encoders.cache.connector"
+
+
+def switch_cache_on(args: Any, config: EncoderCacheConfig) -> None:
+    """Names our connector in vLLM's `EngineArgs`.
+
+    Raises:
+        MmspecError: another connector is named there.
+    """
+    given = args.ec_transfer_config
+    if given is not None and given.ec_connector != CONNECTOR:
+        raise MmspecError(
+            f"encoder_cache: ec_transfer_config names {given.ec_connector}, and vLLM takes one connector; "
+            "leave either out"
+        )
+    if given is not None:  # a copy of arguments that were filled before
+        return
+    from vllm.config import ECTransferConfig
+
+    options = config.model_dump(exclude={"role"})
+    args.ec_transfer_config = ECTransferConfig(
+        ec_connector=CONNECTOR,
+        ec_connector_module_path=_MODULE,
+        ec_role=f"ec_{config.role}",
+        ec_connector_extra_config=options,
+    )
+
+
+def take_no_features(vllm_config: Any) -> None:
+    """Takes back what vLLM allows every engine that loads from a connector: requests that bring features.
+
+    vLLM expects such an engine to be sent them, or the names of some. Ours is sent pictures, and features from
+    outside can end an engine or stand for pictures that they are not.
+    """
+    transfer, multimodal = vllm_config.ec_transfer_config, vllm_config.model_config.multimodal_config
+    if transfer is None or transfer.ec_connector != CONNECTOR or multimodal is None:
+        return
+    remote_kv = vllm_config.kv_transfer_config
+    if remote_kv is None or not remote_kv.is_kv_consumer:
+        multimodal.enable_mm_embeds = multimodal.allow_missing_mm_embeddings = False
