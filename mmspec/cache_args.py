@@ -34,15 +34,19 @@ def switch_cache_on(args: Any, config: EncoderCacheConfig) -> None:
     )
 
 
-def take_no_features(vllm_config: Any) -> None:
-    """Takes back what vLLM allows every engine that loads from a connector: requests that bring features.
+def close_features_door(vllm_config: Any, *, asked: bool) -> None:
+    """Takes back what vLLM allows every engine that loads from a connector: requests that bring features, or none.
 
-    vLLM expects such an engine to be sent them, or the names of some. Ours is sent pictures, and features from
-    outside can end an engine or stand for pictures that they are not.
+    vLLM expects such an engine to be sent features, or the names of some. Ours is sent pictures; features from outside
+    can end an engine, and what is missing cannot be encoded.
+
+    Args:
+        asked: whether the user lets requests bring features (`enable_mm_embeds`).
     """
-    transfer, multimodal = vllm_config.ec_transfer_config, vllm_config.model_config.multimodal_config
-    if transfer is None or transfer.ec_connector != CONNECTOR or multimodal is None:
+    transfer = getattr(vllm_config, "ec_transfer_config", None)
+    if transfer is None or transfer.ec_connector != CONNECTOR:
         return
-    remote_kv = vllm_config.kv_transfer_config
+    remote_kv, multimodal = vllm_config.kv_transfer_config, vllm_config.model_config.multimodal_config
     if remote_kv is None or not remote_kv.is_kv_consumer:
-        multimodal.enable_mm_embeds = multimodal.allow_missing_mm_embeddings = False
+        multimodal.enable_mm_embeds = asked
+        multimodal.allow_missing_mm_embeddings = False

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from mmspec.cache_args import switch_cache_on, take_no_features
+from mmspec.cache_args import close_features_door, switch_cache_on
 from mmspec.compat import require_vllm
 from mmspec.config import MmspecConfig
 from mmspec.defaults import keep_thread_count
@@ -95,5 +95,4 @@ def check_engine(vllm_config: Any, *, takes_features: bool = True) -> None:
             "give a vision-language model, such as pocket, or use plain vLLM"
         )
     warn_where_unused(vllm_config)
-    if not takes_features:
-        take_no_features(vllm_config)
+    close_features_door(vllm_config, asked=takes_features)

@@ -8,6 +8,7 @@ import typer
 from mmspec.cli.options import (
     Draft,
     DraftModel,
+    EncoderCache,
     Json,
     MaxModelLen,
     Model,
@@ -15,6 +16,7 @@ from mmspec.cli.options import (
     Tokens,
     Verbose,
     draft_from,
+    encoder_cache_from,
 )
 from mmspec.cli.terminal import Terminal, engine_terminal, one_line_errors
 from mmspec.draft import AUTO, speculative_config
@@ -39,6 +41,7 @@ def command(
     max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer, in tokens.")] = _MAX_TOKENS,
     temperature: Annotated[float, typer.Option(min=0.0, help="0 always takes the likeliest token.")] = 0.0,
     max_model_len: MaxModelLen = None,
+    encoder_cache: EncoderCache = "off",
     check: Annotated[
         bool, typer.Option("--check", help="Answer again with drafting off, and compare.")
     ] = False,
@@ -57,11 +60,12 @@ def command(
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     sampling = {"max_tokens": max_tokens, "temperature": temperature, "seed": 0}
     engine = {"model": model, "max_num_seqs": 1} | ({"max_model_len": max_model_len} if max_model_len else {})
+    cache = {"encoder_cache": encoder_cache_from(encoder_cache)}
     with (
         engine_terminal(json_only=json, verbose=verbose) as terminal,
         one_line_errors(f"model {model}", verbose),
     ):
-        result = _answer(terminal, messages, config, engine, sampling)
+        result = _answer(terminal, messages, config, engine | cache, sampling)
         if check:
             baseline = _baseline(terminal, messages, engine, sampling)
             result["output_matches_baseline"] = baseline == result["token_ids"]

@@ -8,6 +8,7 @@ from mmspec.patches.draft_slots import PLAIN_INDICES, SLOTS_BY_INDEX
 from mmspec.patches.encoder_weights import LOOK_AT_WEIGHTS, NOTICE_CALLS, NOTICE_RESET
 from mmspec.patches.engine_config import CHECK_CONFIGURATION
 from mmspec.patches.kernel_overrides import SEARCH_WITHOUT_LLVMLITE
+from mmspec.patches.output_width import SKIP_WIDTHS
 from mmspec.patches.patch import Patch, PatchError
 from mmspec.patches.picture_identity import IDENTIFIERS_BY_ORIGIN, IDS_AS_GIVEN, NAMES_BY_ORIGIN
 from mmspec.patches.preempted_pictures import ENTERED_PICTURES, SETTLE_PREEMPTED
@@ -31,6 +32,7 @@ AT_LOAD: tuple[Patch, ...] = (
     NOTICE_CALLS,
     NOTICE_RESET,
     LOOK_AT_WEIGHTS,
+    SKIP_WIDTHS,
 )
 # Applied by `mmspec.LLM`, whose engine may run in the user's process.
 IN_PROCESS: tuple[Patch, ...] = (SEARCH_WITHOUT_LLVMLITE,)

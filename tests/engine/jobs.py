@@ -22,6 +22,9 @@ class Job:
     engine: dict[str, Any] = field(default_factory=dict)  # more vLLM arguments
     max_tokens: int = 24
     one_by_one: bool = False  # a call for each request instead of one batch
+    lost_loads: int = (
+        0  # of the features that the cache promises, how many are gone when they are to be loaded
+    )
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -35,19 +38,26 @@ class Answer:
     token_ids: list[int]
     drafted: list[int]
     accepted: list[int]
+    encoder_cache: dict[str, Any] | None = None  # as our scheduler reports it
 
 
 @dataclass
 class Outcome:
-    """A job's outcome; `error` is the exception's type and message when the engine refused or failed."""
+    """A job's outcome; `error` is the exception's type and message when the engine refused or failed.
+
+    Attributes:
+        encoded: pictures that went through the vision tower.
+    """
 
     runner: str
     answers: list[Answer] = field(default_factory=list)
     error: str | None = None
+    encoded: int = 0
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "Outcome":
-        return cls(data["runner"], [Answer(**answer) for answer in data["answers"]], data["error"])
+        answers = [Answer(**answer) for answer in data["answers"]]
+        return cls(data["runner"], answers, data["error"], data.get("encoded", 0))
 
     @property
     def tokens(self) -> list[list[int]]:

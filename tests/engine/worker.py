@@ -11,6 +11,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from tests.engine.encoder_runs import count_encoded, losing
 from tests.engine.in_process import running_engine
 from tests.engine.runners import prepare_runner
 from tests.pictures import PICTURES
@@ -22,12 +23,14 @@ def run_job(job: dict[str, Any]) -> dict[str, Any]:
     if job["speculative"]:
         arguments["speculative_config"] = job["speculative"]
         arguments["per_request_spec_decode_metrics"] = "detailed"
-    with running_engine(job["model"], **arguments) as llm:
+    with losing(job["lost_loads"]), running_engine(job["model"], **arguments) as llm:
+        encoded = count_encoded(llm)
         prompts = [_prompt(request) for request in job["requests"]]
         batches = [[prompt] for prompt in prompts] if job["one_by_one"] else [prompts]
         outputs = [output for batch in batches for output in _generate(llm, batch, job["max_tokens"])]
         v2 = llm.llm_engine.vllm_config.use_v2_model_runner
-    return {"runner": "v2" if v2 else "v1", "answers": [_answer(o) for o in outputs], "error": None}
+    answers = [_answer(output) for output in outputs]
+    return {"runner": "v2" if v2 else "v1", "answers": answers, "error": None, "encoded": sum(encoded)}
 
 
 def _generate(llm: Any, prompts: list[dict[str, Any]], max_tokens: int) -> list[Any]:
@@ -61,6 +64,7 @@ def _answer(output: Any) -> dict[str, Any]:
         "token_ids": list(completion.token_ids),
         "drafted": list(metrics.per_step_drafted) if metrics else [],
         "accepted": list(metrics.per_step_accepted) if metrics else [],
+        "encoder_cache": (output.ec_transfer_params or {}).get("mmspec", {}).get("encoder_cache"),
     }
 
 

@@ -21,6 +21,12 @@ COMMANDS = [
     ["pocket", "eval"],
     ["bench"],
     ["bench", "lossless"],
+    ["bench", "encoder-cache"],
+    ["cache"],
+    ["cache", "stats"],
+    ["cache", "ls"],
+    ["cache", "verify"],
+    ["cache", "purge"],
     ["tune"],
 ]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mmspec import DraftConfig, FastVConfig, MmspecConfig, MmspecError
+from mmspec import DraftConfig, EncoderCacheConfig, FastVConfig, MmspecConfig, MmspecError
 
 
 def test_a_method_name_is_enough() -> None:
@@ -38,6 +38,14 @@ def test_what_is_written_is_what_is_parsed() -> None:
         ({"draft": {"prompt_lookup_min": 9}}, "give a smaller prompt_lookup_min"),
         ({"draft": 5}, "mmspec.draft: 5 is not accepted"),
         ({"fastv": {"keep": 3}}, "fastv.keep: 3 is not accepted"),
+        ({"encoder_cache": {"disk_size": "20"}}, "encoder_cache.disk_size: "),
+        ({"encoder_cache": {"memory_size": "lots"}}, "encoder_cache.memory_size: "),
+        ({"encoder_cache": {"remote_ttl": "7 weeks"}}, "encoder_cache.remote_ttl: "),
+        ({"encoder_cache": {"remote": "redis://host"}}, "give memory_size or directory"),
+        (
+            {"encoder_cache": {"role": "writer"}},
+            "encoder_cache.role: unknown value 'writer'; choose both, producer or consumer",
+        ),
         ({1: 2}, "unknown option '1'"),
         (["draft"], "expected a mapping"),
         ("ngram", "expected a mapping"),
@@ -57,10 +65,17 @@ def test_mistakes_in_python_are_answered_in_the_same_way() -> None:
         DraftConfig(num_speculative_token=3)  # type: ignore[call-arg]
 
 
-@pytest.mark.parametrize("feature", ["encoder_cache", "fastv"])
-def test_a_feature_that_does_not_exist_yet_is_refused(feature: str) -> None:
-    with pytest.raises(MmspecError, match=f"{feature}: not part of this version"):
-        MmspecConfig.parse({feature: {}})
+def test_a_feature_that_does_not_exist_yet_is_refused() -> None:
+    with pytest.raises(MmspecError, match="fastv: not part of this version"):
+        MmspecConfig.parse({"fastv": {}})
+
+
+def test_the_cache_keeps_what_was_asked_for() -> None:
+    config = MmspecConfig.parse({"encoder_cache": {"memory_size": "2GiB", "remote": "redis://host"}})
+
+    assert config.encoder_cache == EncoderCacheConfig(memory_size="2GiB", remote="redis://host")
+    assert config.to_options() == {"encoder_cache": {"memory_size": "2GiB", "remote": "redis://host"}}
+    assert MmspecConfig.parse({"encoder_cache": {}}).to_options() == {"encoder_cache": {}}
 
 
 def test_options_of_features_to_come_are_typed() -> None:
@@ -69,6 +84,6 @@ def test_options_of_features_to_come_are_typed() -> None:
         FastVConfig(layer=0)
 
 
-@pytest.mark.parametrize("model", [MmspecConfig, DraftConfig, FastVConfig])
+@pytest.mark.parametrize("model", [MmspecConfig, DraftConfig, EncoderCacheConfig, FastVConfig])
 def test_every_option_describes_itself(model: type[MmspecConfig]) -> None:
     assert all(field.description for field in model.model_fields.values())
