@@ -16,13 +16,13 @@ def switch_cache_on(args: Any, config: EncoderCacheConfig) -> None:
         MmspecError: another connector is named there.
     """
     given = args.ec_transfer_config
-    if given is not None and given.ec_connector != CONNECTOR:
-        raise MmspecError(
-            f"encoder_cache: ec_transfer_config names {given.ec_connector}, and vLLM takes one connector; "
-            "leave either out"
-        )
-    if given is not None:  # a copy of arguments that were filled before
-        return
+    if given is not None:
+        name = given.get("ec_connector") if isinstance(given, dict) else given.ec_connector
+        if name != CONNECTOR:
+            raise MmspecError(
+                f"encoder_cache: ec_transfer_config names {name}, and vLLM takes one connector; leave either out"
+            )
+        return  # a copy of arguments that were filled before
     from vllm.config import ECTransferConfig
 
     options = config.model_dump(exclude={"role"})

@@ -107,19 +107,20 @@ class TieredStore:
         """Checks an entry and keeps it readable until `release`, or for an hour.
 
         This reads the entry, and waits for the network where only the remote tier has it: to be called from a thread
-        beside the engine's loop. What is in no folder yet is written to the fastest one first.
+        beside the engine's loop. What is in no folder yet is written to the fastest one first; the tiers before the
+        one that has it are given it, in the background.
 
         Args:
             keep: this process is going to `take` it, so what was read is kept, as far as `queue_limit` goes.
         """
         folders = [level for level in self._levels if isinstance(level.tier, FolderTier) and level.takes(key)]
-        for level in folders:
-            if (held := self._hold_in(level, key, keep)) is not None:
+        for depth, level in enumerate(folders):
+            if (held := self._hold_in(level, key, keep, folders[:depth])) is not None:
                 return held
         if not folders or (hit := self.get(key)) is None:
             return None
         folders[0].flush(seconds=5.0)  # `get` has put it there, or it was on its way
-        held = self._hold_in(folders[0], key, keep)
+        held = self._hold_in(folders[0], key, keep, ())
         return None if held is None else replace(held, found=hit.tier)
 
     def take(self, key: FeatureKey, held: Held) -> Entry | None:
@@ -166,11 +167,13 @@ class TieredStore:
         for level in self._levels:
             level.close(seconds)
 
-    def _hold_in(self, level: Level, key: FeatureKey, keep: bool) -> Held | None:
+    def _hold_in(self, level: Level, key: FeatureKey, keep: bool, faster: Sequence[Level]) -> Held | None:
         found = level.hold(key)
         if found is None:
             return None
         token, entry = found
+        for other in faster:
+            other.offer(key, entry)
         if keep and sum(kept.data.nbytes for kept in list(self._kept.values())) < self._kept_limit:
             self._kept[token] = entry
         return Held(level.tier.name, token, level.tier.name)

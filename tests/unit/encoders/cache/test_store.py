@@ -282,6 +282,19 @@ def test_what_was_read_to_hold_it_is_not_read_again_here(tmp_path: Path) -> None
     store.close()
 
 
+def test_what_is_held_on_the_disk_goes_to_faster_folders(tmp_path: Path) -> None:
+    disk = FolderTier(tmp_path / "disk", 10**6)
+    disk.put(key(1), entry(1))
+    store = TieredStore([FolderTier(tmp_path / "host", 10**6, name="host", persistent=False), disk])
+
+    held = store.hold(key(1))
+    assert held is not None and held.tier == "disk"
+    assert store.flush()
+    again = store.hold(key(1))
+    assert again is not None and again.tier == again.found == "host"
+    store.close()
+
+
 def test_a_damaged_entry_is_not_promised(tmp_path: Path) -> None:
     store = TieredStore([FolderTier(tmp_path, 10**6)])
     store.put(key(1), entry(1))
