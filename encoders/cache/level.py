@@ -79,6 +79,10 @@ class Level:
             return True
         return self._try(self._reading, lambda: self.tier.contains(key), False)[1]
 
+    def missed(self) -> None:
+        """Counts a lookup that `contains` has answered."""
+        self._count(misses=1)
+
     def offer(self, key: FeatureKey, entry: Entry) -> bool:
         """Stores the entry later; False when it is not going to be stored."""
         taken = self._writing.due and self._writer.offer(key, entry)

@@ -99,6 +99,12 @@ class TieredStore:
                 return level.tier.name
         return None
 
+    def missed(self, key: FeatureKey) -> None:
+        """Counts a lookup that went no further than `contains`: a miss in all tiers."""
+        for level in self._levels:
+            if level.takes(key):
+                level.missed()
+
     def far(self, key: FeatureKey) -> bool:
         """Whether a tier on another machine might have the entry: only `hold` and `get` find out."""
         return any(not level.tier.local and level.takes(key) for level in self._levels)

@@ -95,6 +95,7 @@ def caching_engine(
         "scheduler_cls": "mmspec.scheduler.build_scheduler",
         "enable_prefix_caching": False,
         "max_num_batched_tokens": LARGEST,
+        "limit_mm_per_prompt": {"image": 2, "video": 0},  # a video would make vLLM's own cache larger
         "max_num_seqs": 4,
     }
     with start(str(model), **(engine | arguments)) as llm:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import partial
 
 from mmspec.encoders.cache.keys import FeatureKey
 from mmspec.encoders.cache.store import Held, TieredStore
@@ -116,10 +117,12 @@ class Lookups:
 
     def _start(self, key: FeatureKey | None) -> _Lookup:
         future = None
-        # Mostly it is not there, which a look at the folders tells at once.
-        if key is not None and (self._store.contains(key, local=True) or self._store.far(key)):
-            found = key
-            future = self._submit(lambda: self._store.hold(found, keep=self._keep))
+        if key is not None:
+            # Mostly it is not there, which a look at the folders tells at once.
+            if self._store.contains(key, local=True) or self._store.far(key):
+                future = self._submit(partial(self._store.hold, key, keep=self._keep))
+            else:
+                self._store.missed(key)
         return _Lookup(key, future, self._clock())
 
     def _drop(self, lookup: _Lookup) -> None:
