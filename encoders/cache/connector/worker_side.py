@@ -78,7 +78,11 @@ class WorkerSide:
                 load.rows,
             )
             return None
-        return tensor_of(entry).to(self._device)
+        try:
+            return tensor_of(entry).to(self._device)
+        except Exception:  # whatever goes wrong in a cache, serving goes on without it
+            _log.exception("encoder cache: features could not be loaded; the picture is encoded again")
+            return None
 
     def _encode_instead(self, load: Load, metadata: StepMetadata) -> None:
         metadata.encoder_inputs.setdefault(load.request_id, []).append(load.index)
