@@ -68,22 +68,47 @@ class DraftConfig(_Options):
 
 
 class EncoderCacheConfig(_Options):
-    """The vision-feature cache behind vLLM's own encoder cache."""
+    """The vision-feature cache behind vLLM's own encoder cache. Without any tier named, the disk tier is on."""
 
     section: ClassVar[str] = "encoder_cache"
 
     directory: str | None = Field(
-        default=None, description="folder of the disk tier, shared by engines and restarts"
+        default=None,
+        description="folder of the disk tier, shared by engines and restarts; the user's cache folder where no tier "
+        "is named",
     )
     disk_size: str = Field(default="20GB", description="most bytes that the disk tier keeps, with a unit")
     memory_size: str | None = Field(
         default=None, description="most bytes that the host-memory tier keeps, with a unit"
     )
     remote: str | None = Field(default=None, description="address of the remote tier, redis://host:port")
+    remote_ttl: str = Field(default="7d", description="how long entries of the remote tier live: 12h, 7d")
+    queue_size: str = Field(
+        default="256MiB", description="most bytes that wait to be saved, for each tier and on the device"
+    )
     namespace: str = Field(default="", description="keeps tenants apart: features never cross namespaces")
     trust_ids: bool = Field(
         default=False, description="let ids given by users name entries of persistent tiers"
     )
+    role: Literal["both", "producer", "consumer"] = Field(
+        default="both",
+        description="producer encodes and saves without answering, consumer loads without saving; an engine does both",
+    )
+
+    @model_validator(mode="after")
+    def _limits_can_be_read(self) -> EncoderCacheConfig:
+        from mmspec.encoders.cache.sizes import parse_duration, parse_size  # here: it imports numpy
+
+        for name in ("disk_size", "memory_size", "queue_size"):
+            if (size := getattr(self, name)) is not None:
+                parse_size(size, f"encoder_cache.{name}")
+        parse_duration(self.remote_ttl, "encoder_cache.remote_ttl")
+        if self.remote is not None and self.directory is None and self.memory_size is None:
+            raise MmspecError(
+                "encoder_cache: remote needs a tier on this machine, where what comes over the network is put; "
+                "give memory_size or directory"
+            )
+        return self
 
 
 class FastVConfig(_Options):
@@ -190,15 +215,6 @@ class MmspecConfig(_Options):
     @classmethod
     def _method_name_is_enough(cls, value: Any) -> Any:
         return {"method": value} if isinstance(value, str) else value
-
-    @model_validator(mode="after")
-    def _refuse_what_is_not_built(self) -> MmspecConfig:
-        # Silence would let a user believe that a cache is at work.
-        if self.encoder_cache is not None:
-            raise MmspecError(
-                "encoder_cache: not part of this version of mmspec yet; remove encoder_cache from the configuration"
-            )
-        return self
 
     @classmethod
     def parse(cls, options: Any) -> MmspecConfig:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from mmspec.cache_args import close_features_door, switch_cache_on
 from mmspec.compat import require_vllm
 from mmspec.config import MmspecConfig
 from mmspec.defaults import keep_thread_count
@@ -51,6 +52,8 @@ def fill_engine_args(args: Any) -> None:
     args.additional_config = args.additional_config | {KEY: config.to_options()}
     if config.intake is not None:
         _switch_intake_on(args)
+    if config.encoder_cache is not None:
+        switch_cache_on(args, config.encoder_cache)
     if config.fastv is not None and args.scheduler_cls is None:
         args.scheduler_cls = _SCHEDULER
     wanted = engine_kwargs(config, statistics=False).get("speculative_config")
@@ -80,8 +83,15 @@ def _switch_intake_on(args: Any) -> None:
     install()
 
 
-def check_engine(vllm_config: Any) -> None:
-    """Raises MmspecError when the target of a configured engine cannot take pictures, or not be pruned as asked."""
+def check_engine(vllm_config: Any, *, takes_features: bool = True) -> None:
+    """Looks at a configured engine before its weights load.
+
+    Args:
+        takes_features: whether the user lets requests bring features instead of pictures (`enable_mm_embeds`).
+
+    Raises:
+        MmspecError: the target cannot take pictures, or not be pruned as asked.
+    """
     model = vllm_config.model_config
     if not model.is_multimodal_model:
         raise MmspecError(
@@ -90,3 +100,4 @@ def check_engine(vllm_config: Any) -> None:
         )
     require_prunable(vllm_config)
     warn_where_unused(vllm_config)
+    close_features_door(vllm_config, asked=takes_features)

@@ -18,7 +18,7 @@ from vllm.v1.request import Request
 
 from mmspec.encoders.fastv.prompt import VISUAL
 from mmspec.encoders.fastv.scheduling import WholePrompts
-from mmspec.stats import REPORT_KEY, EncoderCacheStats, VisualTokenStats, encode_report
+from mmspec.stats import REPORT_KEY, TIERS, EncoderCacheStats, VisualTokenStats, encode_report
 
 
 @dataclass
@@ -27,6 +27,7 @@ class _Pictures:
 
     request: Request
     encoded: set[int] = field(default_factory=set)  # indices of features that were encoded for this request
+    loaded: dict[int, str] = field(default_factory=dict)  # the tiers of those that were loaded for it
     cached_tokens: int = 0  # length of the prompt's prefix whose KV was cached already
 
     @property
@@ -42,10 +43,13 @@ class _Pictures:
             for index, feature in enumerate(self.request.mm_features)
             if feature.modality in VISUAL
         }
-        reused = [place for index, place in places.items() if index not in self.encoded]
-        # A picture inside the cached prefix was not even looked up.
-        looked_up = any(place.offset + place.length > self.cached_tokens for place in reused)
-        tier = None if not reused else "device" if looked_up else "prefix"
+        reused = {index for index in places if index not in self.encoded}
+        tiers = {tier for index, tier in self.loaded.items() if index in reused}
+        for index in reused - self.loaded.keys():
+            # A picture inside the cached prefix was not even looked up.
+            looked_up = places[index].offset + places[index].length > self.cached_tokens
+            tiers.add("device" if looked_up else "prefix")
+        tier = max(tiers, key=TIERS.index, default=None)
         seen = sum(place.get_num_embeds() for place in places.values())
         cache = EncoderCacheStats(hits=len(reused), misses=len(places) - len(reused), tier=tier)
         return encode_report(cache, VisualTokenStats(seen=seen, kept=seen - dropped))
@@ -68,9 +72,7 @@ class PictureReports(WholePrompts):
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
     ) -> dict[int, EngineCoreOutputs]:
         self.book(scheduler_output)
-        for request_id, indices in scheduler_output.scheduled_encoder_inputs.items():
-            if pictures := self._pictures.get(request_id):
-                pictures.encoded.update(indices)
+        self._count_pictures(scheduler_output, model_runner_output)
         by_client = super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
         for outputs in by_client.values():
             for output in outputs.outputs:
@@ -86,6 +88,19 @@ class PictureReports(WholePrompts):
             for request_id in request_ids:
                 self._pictures.pop(request_id, None)
         return super().finish_requests(request_ids, *args, **kwargs)  # type: ignore[misc]
+
+    def _count_pictures(self, scheduled: SchedulerOutput, ran: ModelRunnerOutput) -> None:
+        for request_id, indices in scheduled.scheduled_encoder_inputs.items():
+            if pictures := self._pictures.get(request_id):
+                pictures.encoded.update(indices)
+        told = ran.ec_connector_output and ran.ec_connector_output.ec_connector_worker_meta
+        failed = getattr(told, "failed", ())
+        for load in getattr(scheduled.ec_connector_metadata, "loads", ()):
+            if pictures := self._pictures.get(load.request_id):
+                if load.identifier in failed:
+                    pictures.encoded.add(load.index)
+                else:
+                    pictures.loaded[load.index] = load.held.found
 
     def _note(self, output: EngineCoreOutput, pictures: _Pictures) -> None:
         if output.prefill_stats is not None:

@@ -8,13 +8,17 @@ from mmspec.heads.evaluate import mean_acceptance_length
 
 REPORT_KEY = "mmspec"
 
+TIERS = ("prefix", "device", "host", "disk", "remote")
+"""Where features come from, the nearest first: `prefix` means that their KV was still cached, so that they were not
+needed at all; `device` is vLLM's own cache, and the rest are the tiers of ours."""
+
 
 @dataclass(frozen=True)
 class EncoderCacheStats:
     """Pictures of the request whose features were there already (hits) or had to be encoded (misses).
 
-    `tier` says where hits came from: "device" is vLLM's own cache; "prefix" means that their KV was still
-    cached, so that the features were not needed at all. All None when the engine does not report them.
+    `tier` says where hits came from, the farthest of `TIERS` where they differ. All None when the engine does not
+    report them.
     """
 
     hits: int | None = None

@@ -52,11 +52,12 @@ class FolderTier(Tier):
             return False
         return self._shelf.store(key, entry)
 
-    def hold(self, key: FeatureKey) -> str | None:
+    def hold(self, key: FeatureKey) -> tuple[str, Entry] | None:
         """Keeps an entry readable, whatever is evicted or purged, until `release`; an hour at most.
 
         Returns:
-            A token for `take`, in this process or another; None when there is no whole entry.
+            A token for `take`, in this process or another, and the entry as it was read to check it; None when
+            there is no whole entry.
         """
         token = f"{key.name}-{secrets.token_hex(8)}"
         with unavailable(self.folder):
@@ -64,10 +65,11 @@ class FolderTier(Tier):
                 os.link(self._paths.entry(key.name), self._paths.held / token)
             except FileNotFoundError:
                 return None
-        if self.take(key, token) is None:
+        entry = self.take(key, token)
+        if entry is None:
             self.release(token)
             return None
-        return token
+        return token, entry
 
     def take(self, key: FeatureKey, token: str) -> Entry | None:
         """The entry that was held; None when it was released, or damaged since."""

@@ -79,21 +79,25 @@ class Level:
             return True
         return self._try(self._reading, lambda: self.tier.contains(key), False)[1]
 
+    def missed(self) -> None:
+        """Counts a lookup that `contains` has answered."""
+        self._count(misses=1)
+
     def offer(self, key: FeatureKey, entry: Entry) -> bool:
         """Stores the entry later; False when it is not going to be stored."""
         taken = self._writing.due and self._writer.offer(key, entry)
         self._count(skipped=0 if taken else 1)
         return taken
 
-    def hold(self, key: FeatureKey) -> str | None:
+    def hold(self, key: FeatureKey) -> tuple[str, Entry] | None:
         """As `FolderTier.hold`: a lookup that counts, unlike the `take`s that follow in every worker."""
         tier = self.tier
         if not isinstance(tier, FolderTier):
             return None
-        reached, token, seconds = self._try(self._reading, lambda: tier.hold(key), None)
+        reached, found, seconds = self._try(self._reading, lambda: tier.hold(key), None)
         if reached:
-            self._count(hits=int(token is not None), misses=int(token is None), load_seconds=seconds)
-        return token
+            self._count(hits=int(found is not None), misses=int(found is None), load_seconds=seconds)
+        return found
 
     def take(self, key: FeatureKey, token: str) -> Entry | None:
         tier = self.tier
@@ -115,15 +119,18 @@ class Level:
 
     def stats(self) -> dict[str, Any]:
         """The tier's own figures, those of this process, and whether it works."""
-        with self._lock:
-            counters = asdict(self._counters)
         tier: dict[str, Any] = {"name": self.tier.name}
         try:
             tier = asdict(self.tier.stats())
         except TierUnavailable as error:
             tier["error"] = str(error)
         works = self._reading.well and self._writing.well
-        return {**tier, **counters, "queued_bytes": self._writer.waiting_bytes, "works": works}
+        return {**tier, **self.counters(), "queued_bytes": self._writer.waiting_bytes, "works": works}
+
+    def counters(self) -> dict[str, float]:
+        """What this process did with the tier, without asking the tier."""
+        with self._lock:
+            return asdict(self._counters)
 
     def flush(self, seconds: float) -> bool:
         return self._writer.flush(seconds)

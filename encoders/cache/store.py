@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -27,10 +27,16 @@ class Hit:
 
 @dataclass(frozen=True)
 class Held:
-    """An entry that stays readable until it is released. Plain text, to be sent to another process."""
+    """An entry that stays readable until it is released. Plain text, to be sent to another process.
+
+    Attributes:
+        tier: where it is held.
+        found: the tier that had it: another one when it came over the network.
+    """
 
     tier: str
     token: str
+    found: str
 
 
 class TieredStore:
@@ -59,6 +65,8 @@ class TieredStore:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._levels = [Level(tier, queue_limit, retry_seconds, clock) for tier in tiers]
+        self._kept: dict[str, Entry] = {}  # by token
+        self._kept_limit = queue_limit
 
     def get(self, key: FeatureKey) -> Hit | None:
         """The entry from the first tier that has it; the tiers before are given it, in the background."""
@@ -91,35 +99,56 @@ class TieredStore:
                 return level.tier.name
         return None
 
-    def hold(self, key: FeatureKey) -> Held | None:
+    def missed(self, key: FeatureKey) -> None:
+        """Counts a lookup that went no further than `contains`: a miss in all tiers."""
+        for level in self._levels:
+            if level.takes(key):
+                level.missed()
+
+    def far(self, key: FeatureKey) -> bool:
+        """Whether a tier on another machine might have the entry: only `hold` and `get` find out."""
+        return any(not level.tier.local and level.takes(key) for level in self._levels)
+
+    def hold(self, key: FeatureKey, *, keep: bool = False) -> Held | None:
         """Checks an entry and keeps it readable until `release`, or for an hour.
 
         This reads the entry, and waits for the network where only the remote tier has it: to be called from a thread
-        beside the engine's loop. What is in no folder yet is written to the fastest one first.
+        beside the engine's loop. What is in no folder yet is written to the fastest one first; the tiers before the
+        one that has it are given it, in the background.
+
+        Args:
+            keep: this process is going to `take` it, so what was read is kept, as far as `queue_limit` goes.
         """
         folders = [level for level in self._levels if isinstance(level.tier, FolderTier) and level.takes(key)]
-        for level in folders:
-            if (token := level.hold(key)) is not None:
-                return Held(level.tier.name, token)
-        if not folders or self.get(key) is None:
+        for depth, level in enumerate(folders):
+            if (held := self._hold_in(level, key, keep, folders[:depth])) is not None:
+                return held
+        if not folders or (hit := self.get(key)) is None:
             return None
         folders[0].flush(seconds=5.0)  # `get` has put it there, or it was on its way
-        token = folders[0].hold(key)
-        return None if token is None else Held(folders[0].tier.name, token)
+        held = self._hold_in(folders[0], key, keep, ())
+        return None if held is None else replace(held, found=hit.tier)
 
     def take(self, key: FeatureKey, held: Held) -> Entry | None:
         """The entry that was held, here or in another process; may be called more than once."""
+        if (kept := self._kept.pop(held.token, None)) is not None:
+            return kept
         level = self._named(held.tier)
         return None if level is None else level.take(key, held.token)
 
     def release(self, held: Held) -> None:
         """Lets an entry be evicted again."""
+        self._kept.pop(held.token, None)
         if (level := self._named(held.tier)) is not None:
             level.release(held.token)
 
     def stats(self) -> list[dict[str, Any]]:
         """Figures of each tier, fit for JSON: those of `TierStats` and `Counters`."""
         return [level.stats() for level in self._levels]
+
+    def counters(self) -> dict[str, dict[str, float]]:
+        """Of each tier by name, what this process did with it: cheap, unlike `stats`."""
+        return {level.tier.name: level.counters() for level in self._levels}
 
     def report(self) -> list[str]:
         """What was found, a line a tier, for the log of a start."""
@@ -143,6 +172,17 @@ class TieredStore:
         """Stores what waits, for `seconds` at most in each tier, and lets go of everything."""
         for level in self._levels:
             level.close(seconds)
+
+    def _hold_in(self, level: Level, key: FeatureKey, keep: bool, faster: Sequence[Level]) -> Held | None:
+        found = level.hold(key)
+        if found is None:
+            return None
+        token, entry = found
+        for other in faster:
+            other.offer(key, entry)
+        if keep and sum(kept.data.nbytes for kept in list(self._kept.values())) < self._kept_limit:
+            self._kept[token] = entry
+        return Held(level.tier.name, token, level.tier.name)
 
     def _named(self, name: str) -> Level | None:
         return next((level for level in self._levels if level.tier.name == name), None)

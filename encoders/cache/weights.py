@@ -41,6 +41,15 @@ def checkpoint_fingerprint(folder: Path, prefixes: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
+def tensor_names(folder: Path) -> list[str]:
+    """Names of all tensors of a checkpoint.
+
+    Raises:
+        MmspecError: an unreadable file.
+    """
+    return sorted({name for file in folder.glob("*.safetensors") for name in _header(file)})
+
+
 def _tensors(file: Path, prefixes: Sequence[str]) -> Iterator[tuple[str, str, str, int, int]]:
     """Name, dtype with shape, file, and where the bytes are."""
     for name, tensor in _header(file).items():

@@ -23,14 +23,16 @@ CHAT_TEMPLATE = (
 )
 
 
-def save_processor(folder: Path) -> None:
-    """Writes tokenizer, image processor and chat template as transformers and vLLM read them."""
+def save_processor(folder: Path, smallest: int = PICTURE_SIZE, largest: int = PICTURE_SIZE) -> None:
+    """Writes tokenizer, image processor and chat template as transformers and vLLM read them.
+
+    Args:
+        smallest, largest: sides of squares with the areas, in pixels, that pictures are scaled into; equal ones make
+            every picture as many tokens.
+    """
     from transformers import Qwen2_5_VLProcessor, Qwen2VLImageProcessor, Qwen2VLVideoProcessor
 
-    size = {
-        "shortest_edge": PICTURE_SIZE**2,
-        "longest_edge": PICTURE_SIZE**2,
-    }  # areas: every picture is 49 tokens
+    size = {"shortest_edge": smallest**2, "longest_edge": largest**2}
     Qwen2_5_VLProcessor(
         image_processor=Qwen2VLImageProcessor(size=size),
         video_processor=Qwen2VLVideoProcessor(size=size),

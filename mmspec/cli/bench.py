@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from mmspec.cli.bench_cache import encoder_cache
 from mmspec.cli.bench_fastv import fastv
 from mmspec.cli.bench_heads import positions, speed
 from mmspec.cli.options import Head, Json, MaxModelLen, Model, Out, Tokens, Verbose
@@ -15,6 +16,7 @@ from mmspec.models import POCKET, resolve_model
 app = typer.Typer(help="Measurements, each paired in one run.", no_args_is_help=False)
 
 
+app.command("encoder-cache")(encoder_cache)
 app.command()(positions)
 app.command()(speed)
 app.command()(fastv)

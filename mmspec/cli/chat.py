@@ -9,6 +9,7 @@ import typer
 from mmspec.cli.options import (
     Draft,
     DraftModel,
+    EncoderCache,
     FastVKeep,
     FastVLayer,
     FastVScores,
@@ -19,6 +20,7 @@ from mmspec.cli.options import (
     Tokens,
     Verbose,
     draft_from,
+    encoder_cache_from,
     fastv_from,
 )
 from mmspec.cli.show_kept import Drawing, require_drawable
@@ -52,6 +54,7 @@ def command(
     max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer, in tokens.")] = _MAX_TOKENS,
     temperature: Annotated[float, typer.Option(min=0.0, help="0 always takes the likeliest token.")] = 0.0,
     max_model_len: MaxModelLen = None,
+    encoder_cache: EncoderCache = "off",
     check: Annotated[
         bool, typer.Option("--check", help="Answer again with drafting off, and compare.")
     ] = False,
@@ -75,11 +78,13 @@ def command(
     engine = {"model": model, "max_num_seqs": 1, "fastv": fastv} | (
         {"max_model_len": max_model_len} if max_model_len else {}
     )
+    cache = {"encoder_cache": encoder_cache_from(encoder_cache)}
     with (
         engine_terminal(json_only=json, verbose=verbose) as terminal,
         one_line_errors(f"model {model}", verbose),
     ):
-        result = _answer(terminal, messages, config, engine, sampling, Drawing(show_kept, image or []))
+        drawing = Drawing(show_kept, image or [])
+        result = _answer(terminal, messages, config, engine | cache, sampling, drawing)
         if check:
             baseline = _baseline(terminal, messages, engine, sampling)
             result["output_matches_baseline"] = baseline == result["token_ids"]

@@ -1,15 +1,18 @@
 """Options that several sub-commands share."""
 
+from json import JSONDecodeError, loads
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
-from mmspec.config import DRAFT_METHODS, DraftConfig, FastVConfig
+from mmspec.config import DRAFT_METHODS, DraftConfig, EncoderCacheConfig, FastVConfig, IntakeConfig
 from mmspec.draft import AUTO, draft_on
 from mmspec.encoders.fastv.settings import DEFAULTS as FASTV
 from mmspec.encoders.fastv.settings import SCORES
 from mmspec.errors import MmspecError
+
+Section = TypeVar("Section", EncoderCacheConfig, IntakeConfig)
 
 Model = Annotated[str, typer.Option("--model", help="pocket, a checkpoint folder, or a hub name.")]
 Draft = Annotated[
@@ -71,6 +74,44 @@ MaxModelLen = Annotated[
 Pictures = Annotated[
     list[Path] | None, typer.Option("--image", help="A picture; may be given more than once.")
 ]
+
+
+EncoderCache = Annotated[
+    str,
+    typer.Option(
+        "--encoder-cache",
+        help="The vision-feature cache: off, on (the disk tier in the user's cache folder), or its options as JSON.",
+    ),
+]
+
+
+def section_from(option: str, text: str, section: type[Section], example: str) -> Section | None:
+    """The typed form of an option that is on, off (None), or JSON.
+
+    Args:
+        example: such a JSON, for the refusal.
+
+    Raises:
+        MmspecError: none of these, or wrong options.
+    """
+    if text in ("on", "off"):
+        return section() if text == "on" else None
+    try:
+        options = loads(text)
+    except JSONDecodeError:
+        options = None
+    if not isinstance(options, dict):
+        raise MmspecError(f"{option} {text}: give on, off, or options as JSON, such as '{example}'")
+    return section(**options)
+
+
+def encoder_cache_from(text: str) -> EncoderCacheConfig | None:
+    """The typed form of `--encoder-cache`.
+
+    Raises:
+        MmspecError: not on, off, or options of the cache.
+    """
+    return section_from("--encoder-cache", text, EncoderCacheConfig, '{"memory_size": "2GB"}')
 
 
 def draft_from(target: str, method: str, model: str | None, tokens: int | None) -> DraftConfig:

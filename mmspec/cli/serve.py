@@ -4,7 +4,7 @@ import os
 import shlex
 import socket
 import sys
-from json import JSONDecodeError, dumps, loads
+from json import dumps
 from typing import Annotated
 
 import typer
@@ -12,13 +12,16 @@ import typer
 from mmspec.cli.options import (
     Draft,
     DraftModel,
+    EncoderCache,
     FastVKeep,
     FastVLayer,
     FastVScores,
     Json,
     Tokens,
     draft_from,
+    encoder_cache_from,
     fastv_from,
+    section_from,
 )
 from mmspec.cli.terminal import one_line_errors
 from mmspec.cli.vllm_flags import flag_names, to_flags
@@ -47,6 +50,7 @@ def command(
     intake: Annotated[
         str, typer.Option(help="Picture intake: on, off (pictures are left to vLLM), or its options as JSON.")
     ] = "on",
+    encoder_cache: EncoderCache = "off",
     host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default="all")] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.")] = 8000,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plain vllm command and end.")] = False,
@@ -55,8 +59,9 @@ def command(
     """Serve MODEL over the OpenAI API. Flags of `vllm serve` may follow MODEL."""
     config = MmspecConfig(
         draft=draft_from(model, draft, draft_model, num_speculative_tokens),
+        encoder_cache=encoder_cache_from(encoder_cache),
         fastv=fastv_from(fastv_keep, fastv_layer, fastv_scores),
-        intake=_intake_from(intake),
+        intake=section_from("--intake", intake, IntakeConfig, '{"background": "black"}'),
     )
     arguments = serve_arguments(model, config, [*_listen(host, port), *context.args])
     if json and not dry_run:
@@ -99,20 +104,6 @@ def serve_arguments(model: str, config: MmspecConfig, given: list[str]) -> list[
     if folder != model and "served_model_name" not in names:
         arguments["served_model_name"] = model
     return ["serve", folder, *to_flags(arguments), *given]
-
-
-def _intake_from(text: str) -> IntakeConfig | None:
-    if text in ("on", "off"):
-        return IntakeConfig() if text == "on" else None
-    try:
-        options = loads(text)
-    except JSONDecodeError:
-        options = None
-    if not isinstance(options, dict):
-        raise MmspecError(
-            f'--intake {text}: give on, off, or options as JSON, such as \'{{"background": "black"}}\''
-        )
-    return IntakeConfig(**options)
 
 
 def _listen(host: str | None, port: int) -> list[str]:

@@ -5,12 +5,15 @@ from collections.abc import Iterable
 from mmspec.patches.adjacent_pictures import PASS_BETWEEN_PICTURES
 from mmspec.patches.chunk_token import NEXT_PROMPT_TOKEN
 from mmspec.patches.draft_slots import PLAIN_INDICES, SLOTS_BY_INDEX
+from mmspec.patches.encoder_weights import LOOK_AT_WEIGHTS, NOTICE_CALLS, NOTICE_RESET
 from mmspec.patches.engine_config import CHECK_CONFIGURATION
 from mmspec.patches.fastv_model import PREPARE_TARGET
 from mmspec.patches.fastv_requests import SETTLE_REQUEST
 from mmspec.patches.fastv_steps import BEGIN_STEP, ORDER_V1, ORDER_V2
 from mmspec.patches.kernel_overrides import SEARCH_WITHOUT_LLVMLITE
+from mmspec.patches.output_width import SKIP_WIDTHS
 from mmspec.patches.patch import Patch, PatchError
+from mmspec.patches.picture_identity import IDENTIFIERS_BY_ORIGIN, IDS_AS_GIVEN, NAMES_BY_ORIGIN
 from mmspec.patches.preempted_pictures import ENTERED_PICTURES, SETTLE_PREEMPTED
 from mmspec.patches.sampled_drafts import MARK_SAMPLING, SPREAD_SAMPLING
 
@@ -31,6 +34,13 @@ AT_LOAD: tuple[Patch, ...] = (
     ORDER_V1,
     ORDER_V2,
     SETTLE_REQUEST,
+    IDS_AS_GIVEN,
+    NAMES_BY_ORIGIN,
+    IDENTIFIERS_BY_ORIGIN,
+    NOTICE_CALLS,
+    NOTICE_RESET,
+    LOOK_AT_WEIGHTS,
+    SKIP_WIDTHS,
 )
 # Applied by `mmspec.LLM`, whose engine may run in the user's process.
 IN_PROCESS: tuple[Patch, ...] = (SEARCH_WITHOUT_LLVMLITE,)

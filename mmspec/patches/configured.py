@@ -11,3 +11,8 @@ def is_configured(additional_config: Any) -> bool:
 def is_pruning(additional_config: Any) -> bool:
     """Whether an engine asked for FastV."""
     return is_configured(additional_config) and additional_config["mmspec"].get("fastv") is not None
+
+
+def caches_features(additional_config: Any) -> bool:
+    """Whether the engine asked for the vision-feature cache."""
+    return is_configured(additional_config) and additional_config["mmspec"].get("encoder_cache") is not None

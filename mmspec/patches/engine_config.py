@@ -22,7 +22,7 @@ def _wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             fill_engine_args(self)
             vllm_config = original(self, usage_context, headless)
-            check_engine(vllm_config)
+            check_engine(vllm_config, takes_features=self.enable_mm_embeds)
         except MmspecError as error:
             _end_server(error, usage_context)
             raise

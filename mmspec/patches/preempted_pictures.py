@@ -43,8 +43,16 @@ def _wrap_update(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _is_loaded(scheduler: Any, identifier: str) -> bool:
-    """Whether a connector brings the picture's features, request or not."""
-    return scheduler.ec_connector is not None and scheduler.ec_connector.has_cache_item(identifier)
+    """Whether a connector brings the picture's features, request or not.
+
+    Ours could not have the picture encoded if its features turned out to be gone, so it brings none for a request that
+    does not run in this step, and says what it brings.
+    """
+    connector = scheduler.ec_connector
+    if connector is None:
+        return False
+    brings: bool = getattr(connector, "promised", connector.has_cache_item)(identifier)
+    return brings
 
 
 def _settle(scheduler: Any, identifier: str, output: Any) -> None:

@@ -23,6 +23,9 @@ class Job:
     engine: dict[str, Any] = field(default_factory=dict)  # more vLLM arguments
     max_tokens: int = 24
     one_by_one: bool = False  # a call for each request instead of one batch
+    lost_loads: int = (
+        0  # of the features that the cache promises, how many are gone when they are to be loaded
+    )
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -37,25 +40,26 @@ class Answer:
     drafted: list[int]
     accepted: list[int]
     kept: list[int] = field(default_factory=list)  # indices of the prompt's visual tokens that FastV kept
+    encoder_cache: dict[str, Any] | None = None  # as our scheduler reports it
 
 
 @dataclass
 class Outcome:
-    """A job's outcome; `error` is the exception's type and message when the engine refused or failed."""
+    """A job's outcome; `error` is the exception's type and message when the engine refused or failed.
+
+    Attributes:
+        encoded: pictures that went through the vision tower.
+    """
 
     runner: str
     answers: list[Answer] = field(default_factory=list)
     error: str | None = None
     compiled: bool = False  # the decoder ran as vLLM compiled it
+    encoded: int = 0
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "Outcome":
-        return cls(
-            data["runner"],
-            [Answer(**answer) for answer in data["answers"]],
-            data["error"],
-            data.get("compiled", False),
-        )
+        return cls(**(data | {"answers": [Answer(**answer) for answer in data["answers"]]}))
 
     @property
     def tokens(self) -> list[list[int]]:

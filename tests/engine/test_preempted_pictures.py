@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL.Image import Image
 
 from tests.conftest import Checkpoints
+from tests.engine.encoder_runs import count_encoded
 from tests.oracle import Oracle
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
@@ -24,29 +26,43 @@ TEXTS = {
 }
 
 
-@pytest.mark.parametrize("shared", [False, True], ids=["alone", "shared"])
+@pytest.mark.parametrize(
+    ("shared", "loaded"),
+    [(False, False), (True, False), (False, True), (True, True)],
+    ids=["alone", "shared", "alone-loaded", "shared-loaded"],
+)
 def test_a_preempted_requests_picture_is_encoded_when_needed(
     shared: bool,
+    loaded: bool,
     tiny: Checkpoints,
     oracles: Callable[[str], Oracle],
     pictures: dict[str, Image],
     vllm_engine: Callable[..., AbstractContextManager[Any]],
+    tmp_path: Path,
 ) -> None:
+    """Or loaded, from the feature cache."""
     oracle, picture = oracles("llava"), pictures["stripes"]
     texts = {name: text for name, text in TEXTS.items() if shared or name != "twin"}
+    options = {"encoder_cache": {"directory": str(tmp_path)}} if loaded else {}
+    if loaded:
+        with vllm_engine(str(tiny["llava"]), additional_config={"mmspec": options}) as llm:
+            answer_all(llm, {"first": QUESTION}, picture)
     with vllm_engine(
         str(tiny["llava"]),
         speculative_config={"method": "eagle3", "model": str(tiny["eagle3"]), "num_speculative_tokens": 2},
-        additional_config={"mmspec": {}},
+        additional_config={"mmspec": options},
         scheduling_policy="priority",
         long_prefill_token_threshold=CHUNK,
         max_num_batched_tokens=3 * CHUNK,
         enable_prefix_caching=False,
     ) as llm:
         preempted = preempt_once(llm.llm_engine.engine_core.engine_core.scheduler)
+        encoded = count_encoded(llm)
         answers = answer_all(llm, texts, picture)
 
     assert preempted == ["preempted"]
+    # A twin that counted on the preempted request is left to encode the picture itself.
+    assert sum(encoded) == (int(shared) if loaded else 1)
     for name, text in texts.items():
         images = [picture] if "<image>" in text else []
         assert answers[name] == oracle.greedy(oracle.prompt(text, images), ANSWER)

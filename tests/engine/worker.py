@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mmspec.encoders.fastv.recording import Kept, record_kept
+from tests.engine.encoder_runs import count_encoded, losing
 from tests.engine.in_process import running_engine
 from tests.engine.runners import prepare_runner
 from tests.pictures import PICTURES
@@ -23,7 +24,8 @@ def run_job(job: dict[str, Any]) -> dict[str, Any]:
     if job["speculative"]:
         arguments["speculative_config"] = job["speculative"]
         arguments["per_request_spec_decode_metrics"] = "detailed"
-    with running_engine(job["model"], **arguments) as llm:
+    with losing(job["lost_loads"]), running_engine(job["model"], **arguments) as llm:
+        encoded = count_encoded(llm)
         prompts = [_prompt(request) for request in job["requests"]]
         sampling = [_sampling(request, job["max_tokens"]) for request in job["requests"]]
         pairs = list(zip(prompts, sampling, strict=True))
@@ -36,8 +38,13 @@ def run_job(job: dict[str, Any]) -> dict[str, Any]:
         outputs = [output for batch in batches for output in _generate(llm, batch)]
         v2 = llm.llm_engine.vllm_config.use_v2_model_runner
         (compiled,) = llm.apply_model(_is_compiled)
-    answers = [_answer(output, kept) for output in outputs]
-    return {"runner": "v2" if v2 else "v1", "answers": answers, "error": None, "compiled": compiled}
+    return {
+        "runner": "v2" if v2 else "v1",
+        "answers": [_answer(output, kept) for output in outputs],
+        "error": None,
+        "compiled": compiled,
+        "encoded": sum(encoded),
+    }
 
 
 def _is_compiled(model: Any) -> bool:
@@ -82,6 +89,7 @@ def _answer(output: Any, kept: dict[str, Kept]) -> dict[str, Any]:
         "drafted": list(metrics.per_step_drafted) if metrics else [],
         "accepted": list(metrics.per_step_accepted) if metrics else [],
         "kept": kept[output.request_id].indices if output.request_id in kept else [],
+        "encoder_cache": (output.ec_transfer_params or {}).get("mmspec", {}).get("encoder_cache"),
     }
 
 

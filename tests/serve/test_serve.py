@@ -1,7 +1,10 @@
 """The OpenAI server that `mmspec serve` starts, asked by the OpenAI client."""
 
 import base64
+import re
 import signal
+import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +64,31 @@ def test_drafting_is_on_and_counted(client: OpenAI, question: list[Any]) -> None
     metrics = answer.model_dump()["metrics"]["speculative_decoding"]
     assert metrics["num_spec_tokens"] == 3
     assert metrics["mean_acceptance_length"] >= 1
+
+
+def test_the_feature_cache_is_in_the_metrics(server: Server, client: OpenAI, question: list[Any]) -> None:
+    """The picture of the tests before was looked up in vain, encoded once, and stored."""
+    found: dict[str, float] = {}
+    for _ in range(50):  # what is stored beside a step is counted with the next
+        client.chat.completions.create(model="tiny", messages=question, max_tokens=2)
+        found = cache_metrics(server)
+        if found.get("stores_total disk") and found.get("entries disk"):
+            break
+        time.sleep(0.2)
+
+    for tier in ("host", "disk"):
+        assert found[f"misses_total {tier}"] == found[f"stores_total {tier}"] == found[f"entries {tier}"] == 1
+    assert found["bytes disk"] >= 4096 and found["corrupt disk"] == 0
+    assert "encoder_runs_avoided_total" in found
+
+
+def cache_metrics(server: Server) -> dict[str, float]:
+    """Values by name and tier."""
+    with urllib.request.urlopen(f"{server.url}/metrics", timeout=60) as answer:
+        page = answer.read().decode()
+    rows = re.findall(r"^vllm:mmspec_encoder_cache_(\w+)\{([^}]*)\} (\S+)$", page, re.MULTILINE)
+    tiers = [(name, re.search('tier="([^"]*)"', labels), value) for name, labels, value in rows]
+    return {f"{name} {tier[1]}" if tier else name: float(value) for name, tier, value in tiers}
 
 
 def test_too_long_an_answer_is_refused_and_the_server_lives(client: OpenAI, question: list[Any]) -> None:

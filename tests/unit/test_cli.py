@@ -22,6 +22,12 @@ COMMANDS = [
     ["bench"],
     ["bench", "lossless"],
     ["bench", "fastv"],
+    ["bench", "encoder-cache"],
+    ["cache"],
+    ["cache", "stats"],
+    ["cache", "ls"],
+    ["cache", "verify"],
+    ["cache", "purge"],
     ["tune"],
 ]
 

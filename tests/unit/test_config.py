@@ -2,7 +2,7 @@
 
 import pytest
 
-from mmspec import DraftConfig, FastVConfig, MmspecConfig, MmspecError
+from mmspec import DraftConfig, EncoderCacheConfig, FastVConfig, MmspecConfig, MmspecError
 from mmspec.encoders.fastv.settings import engine_settings
 
 
@@ -46,6 +46,14 @@ def test_what_is_written_is_what_is_parsed() -> None:
         ({"fastv": {"keep_tokens": 0}}, "fastv.keep_tokens: 0 is not accepted"),
         ({"fastv": {"keep": 0.5, "keep_tokens": 9}}, "keep and keep_tokens are both given"),
         ({"fastv": {"scores": "lst"}}, "fastv.scores: unknown criterion 'lst'; did you mean 'last'?"),
+        ({"encoder_cache": {"disk_size": "20"}}, "encoder_cache.disk_size: "),
+        ({"encoder_cache": {"memory_size": "lots"}}, "encoder_cache.memory_size: "),
+        ({"encoder_cache": {"remote_ttl": "7 weeks"}}, "encoder_cache.remote_ttl: "),
+        ({"encoder_cache": {"remote": "redis://host"}}, "give memory_size or directory"),
+        (
+            {"encoder_cache": {"role": "writer"}},
+            "encoder_cache.role: unknown value 'writer'; choose both, producer or consumer",
+        ),
         ({1: 2}, "unknown option '1'"),
         (["draft"], "expected a mapping"),
         ("ngram", "expected a mapping"),
@@ -65,9 +73,12 @@ def test_mistakes_in_python_are_answered_in_the_same_way() -> None:
         DraftConfig(num_speculative_token=3)  # type: ignore[call-arg]
 
 
-def test_a_feature_that_does_not_exist_yet_is_refused() -> None:
-    with pytest.raises(MmspecError, match="encoder_cache: not part of this version"):
-        MmspecConfig.parse({"encoder_cache": {}})
+def test_the_cache_keeps_what_was_asked_for() -> None:
+    config = MmspecConfig.parse({"encoder_cache": {"memory_size": "2GiB", "remote": "redis://host"}})
+
+    assert config.encoder_cache == EncoderCacheConfig(memory_size="2GiB", remote="redis://host")
+    assert config.to_options() == {"encoder_cache": {"memory_size": "2GiB", "remote": "redis://host"}}
+    assert MmspecConfig.parse({"encoder_cache": {}}).to_options() == {"encoder_cache": {}}
 
 
 def test_pruning_comes_back_from_its_options_with_its_defaults() -> None:
@@ -79,6 +90,6 @@ def test_pruning_comes_back_from_its_options_with_its_defaults() -> None:
     assert engine_settings({"mmspec": {}}) is engine_settings({}) is None
 
 
-@pytest.mark.parametrize("model", [MmspecConfig, DraftConfig, FastVConfig])
+@pytest.mark.parametrize("model", [MmspecConfig, DraftConfig, EncoderCacheConfig, FastVConfig])
 def test_every_option_describes_itself(model: type[MmspecConfig]) -> None:
     assert all(field.description for field in model.model_fields.values())

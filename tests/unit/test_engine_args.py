@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from mmspec import DraftConfig, MmspecConfig, MmspecError
+from mmspec.encoders.cache.connector.options import CacheOptions
 from mmspec.engine_args import check_engine, engine_kwargs, fill_engine_args
 from mmspec.patches.engine_config import CHECK_CONFIGURATION
 
@@ -40,6 +41,7 @@ def engine_args(options: Any, **changes: Any) -> SimpleNamespace:
         "speculative_config": None,
         "per_request_spec_decode_metrics": "none",
         "scheduler_cls": None,
+        "enable_mm_embeds": False,
     }
     return SimpleNamespace(additional_config={"mmspec": options}, **(fields | changes))
 
@@ -113,8 +115,64 @@ def test_the_arguments_for_plain_vllm_are_complete() -> None:
 
     fill_engine_args(args)
 
-    filled = {name: value for name, value in vars(args).items() if value is not None}
+    filled = {name: value for name, value in vars(args).items() if value}
     assert filled.items() <= arguments.items()
+
+
+@pytest.mark.slow
+def test_the_encoder_cache_is_a_connector_of_vllms() -> None:
+    from vllm.config import ECTransferConfig
+
+    options = {
+        "encoder_cache": {"directory": "/features", "disk_size": "1GB", "namespace": "a", "role": "consumer"}
+    }
+    args = engine_args(options, ec_transfer_config=None)
+
+    fill_engine_args(args)
+
+    found = args.ec_transfer_config
+    assert isinstance(found, ECTransferConfig)
+    assert (found.ec_connector, found.ec_role) == ("FeatureCacheConnector", "ec_consumer")
+    given = CacheOptions.parse(found.ec_connector_extra_config)
+    assert given == CacheOptions(directory="/features", disk_size="1GB", namespace="a")
+    fill_engine_args(args)  # a copy of the arguments, as vLLM makes some
+    assert args.ec_transfer_config is found
+
+
+@pytest.mark.slow
+def test_two_connectors_are_refused() -> None:
+    from vllm.config import ECTransferConfig
+
+    other = ECTransferConfig(ec_connector="ECExampleConnector", ec_role="ec_both")
+
+    with pytest.raises(MmspecError, match="names ECExampleConnector"):
+        fill_engine_args(engine_args({"encoder_cache": {}}, ec_transfer_config=other))
+
+
+@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize(
+    ("connector", "remote_kv", "closed"),
+    [
+        ("FeatureCacheConnector", False, True),
+        ("FeatureCacheConnector", True, False),
+        ("Another", False, False),
+    ],
+)
+def test_requests_bring_features_only_where_the_user_said_so(
+    connector: str, remote_kv: bool, closed: bool, asked: bool
+) -> None:
+    """vLLM allows it in every engine that loads from a connector."""
+    multimodal = SimpleNamespace(enable_mm_embeds=True, allow_missing_mm_embeddings=True)
+    config = SimpleNamespace(
+        ec_transfer_config=SimpleNamespace(ec_connector=connector),
+        kv_transfer_config=SimpleNamespace(is_kv_consumer=True) if remote_kv else None,
+        model_config=SimpleNamespace(is_multimodal_model=True, multimodal_config=multimodal),
+    )
+
+    check_engine(config, takes_features=asked)
+
+    assert multimodal.enable_mm_embeds == (asked or not closed)
+    assert multimodal.allow_missing_mm_embeddings == (not closed)
 
 
 def test_statistics_take_a_scheduler_and_can_be_left_out() -> None:

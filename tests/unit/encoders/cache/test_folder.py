@@ -125,8 +125,9 @@ def test_purging_by_namespace_encoder_age_or_all(filled: FolderTier) -> None:
 def test_what_is_held_survives_eviction_and_purge(tmp_path: Path) -> None:
     tier, other = FolderTier(tmp_path, 2 * BLOCK), FolderTier(tmp_path, 2 * BLOCK)
     put(tier, 0)
-    token = tier.hold(key(0))
-    assert token is not None
+    held = tier.hold(key(0))
+    assert held is not None and is_right(0, held[1], ROWS)
+    token = held[0]
     put(tier, 1, 2, 3)
     tier.purge()
 
@@ -219,10 +220,10 @@ def test_no_file_stays_open(filled: FolderTier) -> None:
         filled.contains(key(number))
         filled.get(key(-1))
         filled.stats()
-        token = filled.hold(key(number))
-        assert token is not None
-        filled.take(key(number), token)
-        filled.release(token)
+        held = filled.hold(key(number))
+        assert held is not None
+        filled.take(key(number), held[0])
+        filled.release(held[0])
 
     step(10)
     before = len(os.listdir("/proc/self/fd"))

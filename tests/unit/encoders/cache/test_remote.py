@@ -3,7 +3,6 @@
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -17,35 +16,7 @@ from mmspec.encoders.cache import Encoder, Keys, RedisTier, TieredStore, TierUna
 from mmspec.errors import MmspecError
 from tests.unit.encoders.cache.clock import Clock, messages
 from tests.unit.encoders.cache.entries import entry, is_right, key
-
-
-class Server:
-    """A Redis server on a port of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
-        self.url = f"redis://127.0.0.1:{self.port}"
-        self.start()
-
-    def start(self) -> None:
-        command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
-        self.process = subprocess.Popen(
-            [*command, "--appendonly", "no", "--dir", str(self._folder)], stdout=subprocess.DEVNULL
-        )
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
-                return
-            time.sleep(0.02)
-        pytest.fail("redis-server did not start")
-
-    def stop(self) -> None:
-        self.process.send_signal(signal.SIGCONT)
-        self.process.kill()
-        self.process.wait()
+from tests.unit.encoders.cache.redis_server import Server
 
 
 @pytest.fixture

@@ -252,7 +252,7 @@ def test_holding_an_entry_for_another_process(tmp_path: Path) -> None:
     far.put(key(1), entry(1, 100))
 
     held = scheduler.hold(key(1))
-    assert held is not None and held.tier == "disk"
+    assert held is not None and (held.tier, held.found) == ("disk", "remote")
     for number in range(2, 9):
         scheduler.put(key(number), entry(number, 100))
     assert scheduler.flush()
@@ -263,6 +263,36 @@ def test_holding_an_entry_for_another_process(tmp_path: Path) -> None:
     assert scheduler.hold(key(100)) is None
     for store in (scheduler, worker):
         store.close()
+
+
+def test_what_was_read_to_hold_it_is_not_read_again_here(tmp_path: Path) -> None:
+    store = TieredStore([FolderTier(tmp_path, 10**6)], queue_limit=1)
+    for number in (1, 2):
+        store.put(key(number), entry(number))
+        assert store.flush()
+
+    kept, read_again = store.hold(key(1), keep=True), store.hold(key(2), keep=True)
+    assert kept is not None and read_again is not None
+    for file in (tmp_path / "held").iterdir():
+        file.unlink()
+    assert is_right(1, store.take(key(1), kept))
+    assert store.take(key(2), read_again) is None  # past the limit of what is kept
+    assert store.take(key(1), kept) is None  # handed over once
+    store.release(kept)
+    store.close()
+
+
+def test_what_is_held_on_the_disk_goes_to_faster_folders(tmp_path: Path) -> None:
+    disk = FolderTier(tmp_path / "disk", 10**6)
+    disk.put(key(1), entry(1))
+    store = TieredStore([FolderTier(tmp_path / "host", 10**6, name="host", persistent=False), disk])
+
+    held = store.hold(key(1))
+    assert held is not None and held.tier == "disk"
+    assert store.flush()
+    again = store.hold(key(1))
+    assert again is not None and again.tier == again.found == "host"
+    store.close()
 
 
 def test_a_damaged_entry_is_not_promised(tmp_path: Path) -> None:

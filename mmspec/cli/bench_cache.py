@@ -1,0 +1,68 @@
+"""`mmspec bench encoder-cache`: what the vision-feature cache spares."""
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from mmspec.cli.options import Json, MaxModelLen, Model, Out, Verbose
+from mmspec.cli.results import measuring, publish
+from mmspec.models import POCKET, resolve_model
+
+_SIDES = (448, 1344)
+_POCKET_SIDES = (224,)  # the pocket VLM scales every picture to as many tokens
+
+
+def encoder_cache(
+    model: Model = POCKET,
+    true_size_tower: Annotated[
+        bool,
+        typer.Option(
+            "--true-size-tower",
+            help="Instead of MODEL: Qwen2.5-VL-7B's vision tower with random weights behind a tiny language model "
+            "(4 GB of memory; on a CPU a large picture takes minutes).",
+        ),
+    ] = False,
+    head: Annotated[
+        str | None, typer.Option("--head", help="Folder or hub name of an EAGLE-3 head to draft with.")
+    ] = None,
+    side: Annotated[
+        list[int] | None,
+        typer.Option("--side", min=56, help="Side of the pictures, in pixels; may be given more than once."),
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Different pictures of each size.")] = 3,
+    max_model_len: MaxModelLen = None,
+    out: Out = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Time to the first token: cold, seen, in a new process, in a second engine, and with the features handed in."""
+    from mmspec.cli.tables import nested_table
+
+    with measuring(f"model {model}", json, verbose) as terminal:
+        with terminal.progress("Measuring ...") as report:
+            from mmspec.bench.encoder_cache import measure
+
+            engine, sides = _engine(model, true_size_tower, report)
+            if head is not None:
+                engine["draft"] = {"method": "eagle3", "model": head}
+            if max_model_len:
+                engine["max_model_len"] = max_model_len
+            result = measure(engine, side or sides, rounds, report=report).to_dict()
+        publish(terminal, nested_table(result), result, out, json)
+
+
+def _engine(
+    model: str, true_size_tower: bool, report: Callable[[str], None]
+) -> tuple[dict[str, Any], tuple[int, ...]]:
+    if not true_size_tower:
+        resolve_model(model, report)
+        return {
+            "model": model,
+            "draft": None,
+            "dtype": "float32",
+        }, _POCKET_SIDES if model == POCKET else _SIDES
+    from mmspec.bench.large_tower import build
+
+    report("building the checkpoint")
+    return {"model": str(build()), "draft": None, "dtype": "float32"}, _SIDES

@@ -1,0 +1,235 @@
+"""One engine with the feature cache, through what happens to it while it serves: every answer stays right."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from PIL.Image import Image
+from safetensors.torch import load_file, save_file
+
+from mmspec.encoders.cache import FolderTier
+from tests.conftest import Checkpoints
+from tests.engine.feature_cache import (
+    PLACE,
+    QUESTION,
+    CachingEngine,
+    Starting,
+    caching_engine,
+    large_picture,
+    prompt_of,
+)
+from tests.oracle import Oracle
+from tests.unit.encoders.cache.redis_server import Server
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
+
+FAMILY = "qwen2_5_vl"
+Expected = Callable[..., list[int]]
+
+
+@pytest.fixture
+def expected(oracles: Callable[[str], Oracle]) -> Expected:
+    """What a plain transformers loop answers about pictures."""
+
+    return lambda *pictures: answer_of(oracles(FAMILY), *pictures)
+
+
+def answer_of(oracle: Oracle, *pictures: Image) -> list[int]:
+    return list(oracle.greedy(oracle.prompt(QUESTION.format(PLACE * len(pictures)), list(pictures)), 8))
+
+
+@pytest.fixture
+def engine(vllm_engine: Starting, tiny: Checkpoints, tmp_path: Path) -> Iterator[CachingEngine]:
+    options = {"directory": str(tmp_path / "disk"), "memory_size": "4MiB"}
+    with caching_engine(vllm_engine, tiny[FAMILY], options) as started:
+        yield started
+
+
+def entries(folder: Path) -> set[str]:
+    return {path.name for path in (folder / "entries").iterdir()}
+
+
+def test_an_engine_through_its_life(engine: CachingEngine, expected: Expected, tmp_path: Path) -> None:
+    """Steps of one test, since an engine takes long to start; each begins with vLLM's own cache full of another."""
+    disk = tmp_path / "disk"
+    _what_was_driven_out_is_loaded(engine, expected)
+    _the_same_picture_at_once_is_encoded_once(engine, expected)
+    _ids_of_users_stay_in_host_memory(engine, expected, disk)
+    _a_salt_keeps_requests_apart(engine, expected)
+    _aborted_loads_leave_nothing(engine, expected, disk)
+    _requests_bring_no_features(engine)
+    _a_lost_folder_costs_only_the_cache(engine, expected, disk)
+    _features_of_old_weights_are_not_served(engine, expected)
+
+
+def _what_was_driven_out_is_loaded(engine: CachingEngine, expected: Expected) -> None:
+    pictures = [large_picture(number) for number in range(3)]
+    for picture in pictures:
+        assert engine.ask(prompt_of(picture)) == [expected(picture)]
+    assert engine.encoded() == 3
+    engine.settle()
+    for picture in pictures:
+        assert engine.ask(prompt_of(picture)) == [expected(picture)]
+        assert engine.reports == [{"hits": 1, "misses": 0, "tier": "host"}]
+    assert engine.encoded() == 0
+
+
+def _the_same_picture_at_once_is_encoded_once(engine: CachingEngine, expected: Expected) -> None:
+    picture, other = large_picture(10), large_picture(0)
+    twice = prompt_of(picture, picture)
+    assert engine.ask(twice, prompt_of(picture)) == [expected(picture, picture), expected(picture)]
+    assert engine.encoded() == 1
+    engine.settle()
+    engine.ask(prompt_of(other))
+    assert engine.ask(twice, prompt_of(picture)) == [expected(picture, picture), expected(picture)]
+    assert engine.encoded() == 0
+
+
+def _ids_of_users_stay_in_host_memory(engine: CachingEngine, expected: Expected, disk: Path) -> None:
+    picture, another = large_picture(1), large_picture(2)
+    known = next(iter(entries(disk))).partition(".")[0]
+    before = entries(disk)
+    for user_id in ("../../../etc/passwd", "/etc/passwd", "with\0NUL", "x" * 10_000, known):
+        assert engine.ask(prompt_of(picture, ids=[user_id])) == [expected(picture)]
+        assert engine.encoded() == 1
+        engine.settle()
+        engine.ask(prompt_of(another))
+        assert engine.encoded() == 0
+        assert engine.ask(prompt_of(picture, ids=[user_id])) == [expected(picture)]
+        assert engine.encoded() == 0 and engine.reports[0]["tier"] == "host"
+    assert entries(disk) == before
+
+
+def _a_salt_keeps_requests_apart(engine: CachingEngine, expected: Expected) -> None:
+    picture, other = large_picture(0), large_picture(1)
+    engine.ask(prompt_of(other))
+    assert engine.encoded() == 0
+    assert engine.ask(prompt_of(picture, salt="a tenant")) == [expected(picture)]
+    assert engine.encoded() == 1
+    engine.settle()
+    engine.ask(prompt_of(other))
+    assert engine.ask(prompt_of(picture, salt="a tenant")) == [expected(picture)]
+    assert engine.encoded() == 0
+
+
+def _aborted_loads_leave_nothing(engine: CachingEngine, expected: Expected, disk: Path) -> None:
+    llm = engine.llm.llm_engine
+    for steps in range(4):
+        engine.ask(prompt_of(large_picture(1)))
+        llm.add_request(f"aborted-{steps}", prompt_of(large_picture(0)), engine.sampling)
+        for _ in range(steps):
+            llm.step()
+        llm.abort_request([f"aborted-{steps}"])
+        assert engine.ask(prompt_of(large_picture(0))) == [expected(large_picture(0))]
+    assert engine.encoded() == 0
+    connector = engine.core.scheduler.ec_connector
+    connector._scheduler._lookups._threads.submit(lambda: None).result(10)  # what is let go of, is by now
+    assert not connector._scheduler._held and not connector._scheduler._lookups._lookups
+    assert not list((disk / "held").iterdir())
+
+
+def _requests_bring_no_features(engine: CachingEngine) -> None:
+    """vLLM lets every engine that loads from a connector be sent features, unless it is told not to."""
+    import torch
+
+    with pytest.raises(ValueError, match="enable-mm-embeds"):
+        engine.ask({"prompt": QUESTION.format(""), "multi_modal_data": {"image": torch.zeros(1, 4, 64)}})
+
+
+def _a_lost_folder_costs_only_the_cache(engine: CachingEngine, expected: Expected, disk: Path) -> None:
+    shutil.rmtree(disk)
+    disk.write_text("a file where the folder was")
+    picture = large_picture(11)
+    assert engine.ask(prompt_of(picture)) == [expected(picture)]
+    assert engine.encoded() == 1
+    engine.settle()
+    engine.ask(prompt_of(large_picture(0)))
+    assert engine.ask(prompt_of(picture)) == [expected(picture)]
+    assert engine.encoded() == 0 and engine.reports[0]["tier"] == "host"
+
+
+def _features_of_old_weights_are_not_served(engine: CachingEngine, expected: Expected) -> None:
+    picture = large_picture(0)
+    engine.llm.apply_model(_change_tower)
+    changed = engine.ask(prompt_of(picture))
+    assert engine.encoded() == 1
+    engine.llm.apply_model(_change_tower_back)
+    assert engine.ask(prompt_of(picture)) == [expected(picture)] != changed
+    assert engine.encoded() == 1
+    engine.settle()
+    engine.ask(prompt_of(large_picture(1)))
+    engine.encoded()
+    # vLLM's CPU build packs weights away, so nothing tells the new ones from others: they stay in host memory.
+    assert engine.ask(prompt_of(picture)) == [expected(picture)]
+    assert engine.encoded() == 0 and engine.reports[0]["tier"] == "host"
+
+
+def _change_tower(model: object) -> None:
+    for parameter in model.visual.merger.ln_q.parameters():  # type: ignore[attr-defined]
+        parameter.data.mul_(-3)
+
+
+def _change_tower_back(model: object) -> None:
+    for parameter in model.visual.merger.ln_q.parameters():  # type: ignore[attr-defined]
+        parameter.data.div_(-3)
+
+
+def test_damaged_entries_are_made_again(
+    vllm_engine: Starting, tiny: Checkpoints, expected: Expected, tmp_path: Path
+) -> None:
+    pictures = [large_picture(number) for number in range(4)]
+    prompts = [prompt_of(picture) for picture in pictures]
+    right = [expected(picture) for picture in pictures]
+    options = {"directory": str(tmp_path)}
+    with caching_engine(vllm_engine, tiny[FAMILY], options) as engine:
+        assert engine.ask(*prompts) == right and engine.encoded() == 4
+
+    files = sorted((tmp_path / "entries").iterdir())
+    flipped = bytearray(files[0].read_bytes())
+    flipped[-100] ^= 1
+    files[0].write_bytes(flipped)
+    files[1].write_bytes(files[1].read_bytes()[:-64])
+    files[2].unlink()
+    with caching_engine(vllm_engine, tiny[FAMILY], options) as engine:
+        assert engine.ask(*prompts) == right and engine.encoded() == 3
+    assert len(FolderTier(tmp_path, 1 << 40).records()) == 4
+    assert not FolderTier(tmp_path, 1 << 40).verify().dropped
+
+    other = with_another_tower(tiny[FAMILY], tmp_path / "other")
+    with caching_engine(vllm_engine, other, options) as engine:
+        assert engine.ask(prompts[0]) == [answer_of(Oracle(other), pictures[0])] != [right[0]]
+        assert engine.encoded() == 1
+
+
+def with_another_tower(model: Path, folder: Path) -> Path:
+    """The same model but for one weight of its vision tower."""
+    shutil.copytree(model, folder)
+    weights = load_file(folder / "model.safetensors")
+    (name,) = [name for name in weights if name.endswith("visual.merger.ln_q.weight")]
+    weights[name] *= -3
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def test_a_second_engine_finds_them_on_a_redis_server(
+    vllm_engine: Starting, tiny: Checkpoints, expected: Expected, tmp_path: Path
+) -> None:
+    if shutil.which("redis-server") is None:
+        pytest.skip("redis-server is not installed (Debian: apt install redis-server)")
+    pictures = [large_picture(number) for number in range(3)]
+    prompts = [prompt_of(picture) for picture in pictures]
+    right = [expected(picture) for picture in pictures]
+    server = Server(tmp_path)
+    try:
+        options = {"remote": server.url, "memory_size": "4MiB"}
+        with caching_engine(vllm_engine, tiny[FAMILY], options) as engine:
+            assert engine.ask(*prompts) == right and engine.encoded() == 3
+        with caching_engine(vllm_engine, tiny[FAMILY], options) as engine:
+            assert engine.ask(*prompts) == right and engine.encoded() == 0
+            assert {report["tier"] for report in engine.reports} == {"remote"}
+            server.stop()
+            assert engine.ask(prompt_of(large_picture(5))) == [expected(large_picture(5))]
+            assert engine.ask(prompts[0]) == right[:1] and engine.encoded() == 1
+    finally:
+        server.stop()
