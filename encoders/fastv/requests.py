@@ -1,11 +1,11 @@
 """The user's side of an engine that prunes: what a request may ask for, and how it is kept apart from others."""
 
 import logging
-import uuid
 from typing import Any
 
 from mmspec.encoders.fastv.budget import KEEP, KEEP_TOKENS, Budget, engine_budget, requested_budget
 from mmspec.encoders.fastv.prompt import VISUAL
+from mmspec.encoders.fastv.salt import own_salt
 from mmspec.encoders.fastv.settings import FastVSettings
 from mmspec.errors import MmspecError
 
@@ -55,7 +55,7 @@ def settle(request: Any, budget: Budget | None, settings: FastVSettings) -> None
         prunes = False
     params.extra_args = arguments | (budget.to_arguments() if prunes else {}) or None
     if prunes:
-        request.cache_salt = f"{request.cache_salt or ''}fastv-{uuid.uuid4().hex}"
+        request.cache_salt = own_salt(request.cache_salt)
         params.skip_reading_prefix_cache = True
 
 

@@ -42,10 +42,19 @@ class WholePrompts:
         scheduled: Scheduled = super()._try_schedule_encoder_inputs(  # type: ignore[misc]
             request, num_computed_tokens, num_new_tokens, encoder_compute_budget, shift_computed_tokens
         )
+        if not matters or not scheduled[1] < length <= num_new_tokens:
+            return scheduled
         others_encode = encoder_compute_budget < self.max_num_encoder_input_tokens  # type: ignore[attr-defined]
-        if matters and scheduled[1] < length <= num_new_tokens and others_encode:
-            return put_off
-        return scheduled
+        return put_off if others_encode or self._others_hold_pictures() else scheduled
+
+    def _others_hold_pictures(self) -> bool:
+        """Whether running requests need room of vLLM's encoder cache: what they loaded took no encoder budget.
+
+        They go on and let go of it. Requests that wait may hold pictures, too, but only as long as we put them off.
+        """
+        running = {request.request_id for request in self.running}  # type: ignore[attr-defined]
+        holders: Any = self.encoder_cache_manager.cached  # type: ignore[attr-defined]
+        return any(running & ids for ids in holders.values())
 
     def book(self, scheduler_output: Any) -> None:
         """Takes in a step that has been computed; says so when a prompt went unpruned."""

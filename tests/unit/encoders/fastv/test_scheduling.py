@@ -26,6 +26,8 @@ class Stock:
         )
         self.max_num_scheduled_tokens, self.max_num_encoder_input_tokens = BUDGET, ENCODER_BUDGET
         self.cut: int | None = None
+        self.running: list[Any] = []
+        self.encoder_cache_manager = SimpleNamespace(cached={})
 
     def _try_schedule_encoder_inputs(
         self, request: Any, computed: int, tokens: int, budget: int, shift: int = 0
@@ -83,6 +85,17 @@ def test_when_the_encoder_has_no_room_it_matters_whether_others_took_it(left: in
     scheduler.cut = CUT
 
     assert scheduler._try_schedule_encoder_inputs(request(60, **PRUNED), 0, 60, left)[1] == expected
+
+
+@pytest.mark.parametrize(("holder", "expected"), [("running", 0), ("waiting", CUT)])
+def test_pictures_that_running_requests_hold_are_waited_for(holder: str, expected: int) -> None:
+    """Those that wait hold theirs for as long as they are put off: waiting for them would never end."""
+    scheduler = Scheduler({})
+    scheduler.cut = CUT
+    scheduler.running = [SimpleNamespace(request_id="running")]
+    scheduler.encoder_cache_manager.cached = {"a picture": {holder}}
+
+    assert scheduler._try_schedule_encoder_inputs(request(60, **PRUNED), 0, 60, ENCODER_BUDGET)[1] == expected
 
 
 def test_a_threshold_below_the_prompt_cuts_it_in_any_case() -> None:
