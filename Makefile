@@ -5,8 +5,8 @@
 BIN := .venv/bin
 # Named after the folder: the scripts in .venv hold its path, so a checkout that was moved is not ready.
 READY := .venv/.ready-$(firstword $(shell pwd -P | cksum))
-IMAGE ?= demo/examples/12-apple.png
-PROMPT ?= Where is the phone?
+IMAGE ?= demo/examples/01-dolphin.png
+PROMPT ?= Describe the picture.
 # Through the environment, so that a question may hold quotes: make chat IMAGE=photo.png PROMPT="What's here?"
 export PYTHON IMAGE PROMPT
 

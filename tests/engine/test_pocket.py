@@ -67,9 +67,10 @@ def test_most_answers_about_the_example_pictures_are_right(
         for example, text in zip(examples, texts, strict=True)
         if text.strip() != example["answer"]
     ]
-    assert "12-apple.png" not in [image for image, _, _ in wrong]  # the one that the README shows
-    # Of twelve answers eight are right to the letter with the shipped weights; to become all with better ones.
-    assert len(wrong) <= 4, wrong
+    shown = {"01-dolphin.png", "12-apple.png"}  # in the README
+    assert not shown & {image for image, _, _ in wrong}, wrong
+    # Of twelve answers ten are right to the letter; one more may turn with another processor's rounding.
+    assert len(wrong) <= 3, wrong
 
 
 def test_the_chat_template_puts_pictures_ahead_of_the_text(oracle: Oracle) -> None:
