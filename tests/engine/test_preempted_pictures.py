@@ -1,6 +1,7 @@
 """A request preempted in the step that was to encode its picture: it, and who shares the picture, are answered."""
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,10 @@ def test_a_preempted_requests_picture_is_encoded_when_needed(
         max_num_batched_tokens=3 * CHUNK,
         enable_prefix_caching=False,
     ) as llm:
-        preempted = preempt_once(llm.llm_engine.engine_core.engine_core.scheduler)
+        scheduler = llm.llm_engine.engine_core.engine_core.scheduler
+        if loaded:
+            look_up_at_once(scheduler.ec_connector)
+        preempted = preempt_once(scheduler)
         encoded = count_encoded(llm)
         answers = answer_all(llm, texts, picture)
 
@@ -66,6 +70,17 @@ def test_a_preempted_requests_picture_is_encoded_when_needed(
     for name, text in texts.items():
         images = [picture] if "<image>" in text else []
         assert answers[name] == oracle.greedy(oracle.prompt(text, images), ANSWER)
+
+
+def look_up_at_once(connector: Any) -> None:
+    """Leaves the requests' steps as they are without the cache: none waits for a lookup."""
+
+    def submit(work: Callable[[], Any]) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(work())
+        return done
+
+    connector._scheduler._lookups._threads.submit = submit
 
 
 def preempt_once(scheduler: Any) -> list[str]:
