@@ -53,6 +53,8 @@ def entries(folder: Path) -> set[str]:
 def test_an_engine_through_its_life(engine: CachingEngine, expected: Expected, tmp_path: Path) -> None:
     """Steps of one test, since an engine takes long to start; each begins with vLLM's own cache full of another."""
     disk = tmp_path / "disk"
+    # vLLM would have encoded a picture of the largest size at the start, to measure these.
+    assert not engine.core.vllm_config.ec_transfer_config.mm_encoder_output_widths
     _what_was_driven_out_is_loaded(engine, expected)
     _the_same_picture_at_once_is_encoded_once(engine, expected)
     _ids_of_users_stay_in_host_memory(engine, expected, disk)
@@ -178,11 +180,12 @@ def _change_tower_back(model: object) -> None:
 def test_damaged_entries_are_made_again(
     vllm_engine: Starting, tiny: Checkpoints, expected: Expected, tmp_path: Path
 ) -> None:
+    """With vLLM's caches of pictures off, which makes vLLM give them made-up ids, the same ones in every start."""
     pictures = [large_picture(number) for number in range(4)]
     prompts = [prompt_of(picture) for picture in pictures]
     right = [expected(picture) for picture in pictures]
-    options = {"directory": str(tmp_path)}
-    with caching_engine(vllm_engine, tiny[FAMILY], options) as engine:
+    options, uncached = {"directory": str(tmp_path)}, {"mm_processor_cache_gb": 0}
+    with caching_engine(vllm_engine, tiny[FAMILY], options, **uncached) as engine:
         assert engine.ask(*prompts) == right and engine.encoded() == 4
 
     files = sorted((tmp_path / "entries").iterdir())
@@ -191,7 +194,7 @@ def test_damaged_entries_are_made_again(
     files[0].write_bytes(flipped)
     files[1].write_bytes(files[1].read_bytes()[:-64])
     files[2].unlink()
-    with caching_engine(vllm_engine, tiny[FAMILY], options) as engine:
+    with caching_engine(vllm_engine, tiny[FAMILY], options, **uncached) as engine:
         assert engine.ask(*prompts) == right and engine.encoded() == 3
     assert len(FolderTier(tmp_path, 1 << 40).records()) == 4
     assert not FolderTier(tmp_path, 1 << 40).verify().dropped
