@@ -23,7 +23,7 @@ WIDTHS = {
 }
 _HEAD_SIZE = WIDTHS["hidden_size"] // WIDTHS["num_attention_heads"]
 _TOKEN_PIXELS = 28
-_QUESTION = "word " * 24  # about fifty tokens with the chat format
+_QUESTION = "word " * 38  # fifty tokens with the chat format
 
 
 @dataclass(frozen=True)
