@@ -5,31 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from mmspec.config_errors import describe
-from mmspec.encoders.intake.settings import DEFAULTS as INTAKE_DEFAULTS
-from mmspec.encoders.intake.settings import MIN_SIDE, MOST_PIXELS, IntakeSettings
+from mmspec.config_base import Options
+from mmspec.config_vision import EncoderCacheConfig, FastVConfig, IntakeConfig
 from mmspec.errors import MmspecError
+
+__all__ = [
+    "DRAFT_METHODS",
+    "DraftConfig",
+    "DraftMethod",
+    "EncoderCacheConfig",
+    "FastVConfig",
+    "IntakeConfig",
+    "MmspecConfig",
+    "draft_config",
+]
 
 DraftMethod = Literal["none", "ngram", "suffix", "draft_model", "eagle3"]
 DRAFT_METHODS: tuple[DraftMethod, ...] = get_args(DraftMethod)
 
 
-class _Options(BaseModel):
-    """Refuses unknown options and wrong values with one line that starts with the section's name."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    section: ClassVar[str]
-
-    def __init__(self, **data: Any) -> None:
-        try:
-            super().__init__(**data)
-        except ValidationError as error:
-            raise MmspecError(describe(error, self.section, list(type(self).model_fields))) from None
-
-
-class DraftConfig(_Options):
+class DraftConfig(Options):
     """How tokens are drafted. The target verifies every one, so greedy answers stay the same."""
 
     section: ClassVar[str] = "draft"
@@ -65,113 +62,7 @@ class DraftConfig(_Options):
         return self
 
 
-class EncoderCacheConfig(_Options):
-    """The vision-feature cache behind vLLM's own encoder cache. Without any tier named, the disk tier is on."""
-
-    section: ClassVar[str] = "encoder_cache"
-
-    directory: str | None = Field(
-        default=None,
-        description="folder of the disk tier, shared by engines and restarts; the user's cache folder where no tier "
-        "is named",
-    )
-    disk_size: str = Field(default="20GB", description="most bytes that the disk tier keeps, with a unit")
-    memory_size: str | None = Field(
-        default=None, description="most bytes that the host-memory tier keeps, with a unit"
-    )
-    remote: str | None = Field(default=None, description="address of the remote tier, redis://host:port")
-    remote_ttl: str = Field(default="7d", description="how long entries of the remote tier live: 12h, 7d")
-    queue_size: str = Field(
-        default="256MiB", description="most bytes that wait to be saved, for each tier and on the device"
-    )
-    namespace: str = Field(default="", description="keeps tenants apart: features never cross namespaces")
-    trust_ids: bool = Field(
-        default=False, description="let ids given by users name entries of persistent tiers"
-    )
-    role: Literal["both", "producer", "consumer"] = Field(
-        default="both",
-        description="producer encodes and saves without answering, consumer loads without saving; an engine does both",
-    )
-
-    @model_validator(mode="after")
-    def _limits_can_be_read(self) -> EncoderCacheConfig:
-        from mmspec.encoders.cache.sizes import parse_duration, parse_size  # here: it imports numpy
-
-        for name in ("disk_size", "memory_size", "queue_size"):
-            if (size := getattr(self, name)) is not None:
-                parse_size(size, f"encoder_cache.{name}")
-        parse_duration(self.remote_ttl, "encoder_cache.remote_ttl")
-        if self.remote is not None and self.directory is None and self.memory_size is None:
-            raise MmspecError(
-                "encoder_cache: remote needs a tier on this machine, where what comes over the network is put; "
-                "give memory_size or directory"
-            )
-        return self
-
-
-class FastVConfig(_Options):
-    """Visual-token pruning in prefill: which tokens go on after layer `layer`."""
-
-    section: ClassVar[str] = "fastv"
-
-    layer: int = Field(
-        default=2, ge=1, description="the first layer that sees only the kept visual tokens (K)"
-    )
-    keep: float = Field(
-        default=0.5, gt=0, le=1, description="share of the visual tokens that goes on; 1.0 keeps all"
-    )
-    scores: str = Field(
-        default="last", description="what ranks the visual tokens; last is FastV as published"
-    )
-    per_image: bool = Field(
-        default=False, description="apply the share to each image instead of to all of a prompt"
-    )
-
-
-class IntakeConfig(_Options):
-    """How pictures are taken in before the processor sees them."""
-
-    section: ClassVar[str] = "intake"
-
-    max_bytes: int = Field(
-        default=INTAKE_DEFAULTS.max_bytes, gt=0, description="largest file accepted, in bytes"
-    )
-    max_pixels: int = Field(
-        default=INTAKE_DEFAULTS.max_pixels,
-        ge=MIN_SIDE**2,
-        le=MOST_PIXELS,
-        description="largest picture accepted, in pixels, before decoding",
-    )
-    max_aspect_ratio: float = Field(
-        default=INTAKE_DEFAULTS.max_aspect_ratio,
-        ge=2,
-        le=200,
-        description="longer pictures are padded until the sides differ by no more than this factor",
-    )
-    background: str = Field(
-        default=INTAKE_DEFAULTS.background, description="colour behind transparent and around padded pictures"
-    )
-
-    @field_validator("background")
-    @classmethod
-    def _background_is_an_opaque_colour(cls, value: str) -> str:
-        from PIL import ImageColor  # here, since importing mmspec imports no Pillow
-
-        try:
-            opaque = len(ImageColor.getrgb(value)) == 3
-        except ValueError:
-            opaque = False
-        if not opaque:
-            raise MmspecError(
-                f"intake.background: {value!r} is no opaque colour; give a name such as white, or #rrggbb"
-            )
-        return value
-
-    def settings(self) -> IntakeSettings:
-        return IntakeSettings(**self.model_dump())
-
-
-class MmspecConfig(_Options):
+class MmspecConfig(Options):
     """Everything under `additional_config["mmspec"]`."""
 
     section: ClassVar[str] = "mmspec"
@@ -187,15 +78,6 @@ class MmspecConfig(_Options):
     @classmethod
     def _method_name_is_enough(cls, value: Any) -> Any:
         return {"method": value} if isinstance(value, str) else value
-
-    @model_validator(mode="after")
-    def _refuse_what_is_not_built(self) -> MmspecConfig:
-        # Silence would let a user believe that a pruner is at work.
-        if self.fastv is not None:
-            raise MmspecError(
-                "fastv: not part of this version of mmspec yet; remove fastv from the configuration"
-            )
-        return self
 
     @classmethod
     def parse(cls, options: Any) -> MmspecConfig:

@@ -7,6 +7,7 @@ from mmspec.compat import require_vllm
 from mmspec.config import MmspecConfig
 from mmspec.defaults import keep_thread_count
 from mmspec.draft import drafts_with_head, require_fitting_head, speculative_config
+from mmspec.encoders.fastv.check import require_prunable
 from mmspec.encoders.intake.serving import warn_where_unused
 from mmspec.errors import MmspecError
 from mmspec.plugin import require_allowed
@@ -21,7 +22,8 @@ def engine_kwargs(config: MmspecConfig, *, statistics: bool = True) -> dict[str,
     Args:
         config: what is wanted.
         statistics: also report encoder-cache hits and visual tokens with each finished request, which takes a
-            scheduler of ours; `mmspec.stats.request_stats` reads them from the output.
+            scheduler of ours; `mmspec.stats.request_stats` reads them from the output. With pruning that scheduler
+            is there in any case, since it keeps prompts that are to be pruned in one piece.
 
     Raises:
         MmspecError: a draft model that is missing, a package that is not installed, a vLLM that does not fit.
@@ -33,7 +35,7 @@ def engine_kwargs(config: MmspecConfig, *, statistics: bool = True) -> dict[str,
     if speculative is not None:
         arguments["speculative_config"] = speculative
         arguments["per_request_spec_decode_metrics"] = "summary"
-    if statistics:
+    if statistics or config.fastv is not None:
         arguments["scheduler_cls"] = _SCHEDULER
     return arguments
 
@@ -52,6 +54,8 @@ def fill_engine_args(args: Any) -> None:
         _switch_intake_on(args)
     if config.encoder_cache is not None:
         switch_cache_on(args, config.encoder_cache)
+    if config.fastv is not None and args.scheduler_cls is None:
+        args.scheduler_cls = _SCHEDULER
     wanted = engine_kwargs(config, statistics=False).get("speculative_config")
     given = args.speculative_config
     if config.draft is not None and given is not None and given.get("method") != config.draft.method:
@@ -86,7 +90,7 @@ def check_engine(vllm_config: Any, *, takes_features: bool = True) -> None:
         takes_features: whether the user lets requests bring features instead of pictures (`enable_mm_embeds`).
 
     Raises:
-        MmspecError: the target cannot take pictures.
+        MmspecError: the target cannot take pictures, or not be pruned as asked.
     """
     model = vllm_config.model_config
     if not model.is_multimodal_model:
@@ -94,5 +98,6 @@ def check_engine(vllm_config: Any, *, takes_features: bool = True) -> None:
             f"model {model.model}: {', '.join(model.architectures)} is not multimodal; "
             "give a vision-language model, such as pocket, or use plain vLLM"
         )
+    require_prunable(vllm_config)
     warn_where_unused(vllm_config)
     close_features_door(vllm_config, asked=takes_features)

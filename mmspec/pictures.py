@@ -25,6 +25,14 @@ def picture_part(path: Path, intake: IntakeSettings = DEFAULTS) -> dict[str, Any
     return {"type": "image_url", "image_url": {"url": f"data:{_check(path, data, intake)};base64,{encoded}"}}
 
 
+def decoded(part: dict[str, Any], intake: IntakeSettings = DEFAULTS) -> Any:
+    """The picture of a message part that `picture_part` made, as the model's processor gets it."""
+    from mmspec.encoders.intake.picture import take_in
+
+    data = part["image_url"]["url"].partition(",")[2]
+    return take_in(base64.b64decode(data), intake).image
+
+
 def user_message(text: str, pictures: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """A conversation of one question about `pictures`, which come first."""
     return [{"role": "user", "content": [*pictures, {"type": "text", "text": text}]}]

@@ -16,9 +16,9 @@ from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request
 
+from mmspec.encoders.fastv.prompt import VISUAL
+from mmspec.encoders.fastv.scheduling import WholePrompts
 from mmspec.stats import REPORT_KEY, TIERS, EncoderCacheStats, VisualTokenStats, encode_report
-
-_VISUAL = ("image", "video")
 
 
 @dataclass
@@ -36,11 +36,12 @@ class _Pictures:
         sampling = self.request.sampling_params
         return bool(sampling is not None and sampling.stop)
 
-    def report(self) -> dict[str, Any]:
+    def report(self, dropped: int) -> dict[str, Any]:
+        """What the pictures cost; `dropped` of their tokens went no further than FastV's layer."""
         places = {
             index: feature.mm_position
             for index, feature in enumerate(self.request.mm_features)
-            if feature.modality in _VISUAL
+            if feature.modality in VISUAL
         }
         reused = {index for index in places if index not in self.encoded}
         tiers = {tier for index, tier in self.loaded.items() if index in reused}
@@ -51,10 +52,10 @@ class _Pictures:
         tier = max(tiers, key=TIERS.index, default=None)
         seen = sum(place.get_num_embeds() for place in places.values())
         cache = EncoderCacheStats(hits=len(reused), misses=len(places) - len(reused), tier=tier)
-        return encode_report(cache, VisualTokenStats(seen=seen, kept=seen))
+        return encode_report(cache, VisualTokenStats(seen=seen, kept=seen - dropped))
 
 
-class PictureReports:
+class PictureReports(WholePrompts):
     """Mixed into a scheduler: counts encoder runs per request and attaches the report to its last output."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -70,6 +71,7 @@ class PictureReports:
     def update_from_output(
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
     ) -> dict[int, EngineCoreOutputs]:
+        self.book(scheduler_output)
         self._count_pictures(scheduler_output, model_runner_output)
         by_client = super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
         for outputs in by_client.values():
@@ -108,8 +110,12 @@ class PictureReports:
         if pictures.may_end_outside:
             output.spec_decode_metrics = pictures.request.spec_decode_metrics
         if output.finished or pictures.may_end_outside:
+            dropped = self.fastv_book.dropped(output.request_id) if self.fastv_book else 0
             # The one free-form mapping that vLLM hands through to RequestOutput untouched.
-            output.ec_transfer_params = {**(output.ec_transfer_params or {}), REPORT_KEY: pictures.report()}
+            output.ec_transfer_params = {
+                **(output.ec_transfer_params or {}),
+                REPORT_KEY: pictures.report(dropped),
+            }
 
 
 class ReportingScheduler(PictureReports, Scheduler):

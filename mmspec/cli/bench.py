@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from mmspec.cli.bench_cache import encoder_cache
+from mmspec.cli.bench_fastv import fastv
 from mmspec.cli.bench_heads import positions, speed
 from mmspec.cli.options import Head, Json, MaxModelLen, Model, Out, Tokens, Verbose
 from mmspec.cli.results import measuring, publish
@@ -18,6 +19,7 @@ app = typer.Typer(help="Measurements, each paired in one run.", no_args_is_help=
 app.command("encoder-cache")(encoder_cache)
 app.command()(positions)
 app.command()(speed)
+app.command()(fastv)
 
 
 @app.command()

@@ -1,6 +1,7 @@
 """`mmspec chat`: one question about pictures, answered as it is written, with its statistics."""
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,6 +10,9 @@ from mmspec.cli.options import (
     Draft,
     DraftModel,
     EncoderCache,
+    FastVKeep,
+    FastVLayer,
+    FastVScores,
     Json,
     MaxModelLen,
     Model,
@@ -17,7 +21,9 @@ from mmspec.cli.options import (
     Verbose,
     draft_from,
     encoder_cache_from,
+    fastv_from,
 )
+from mmspec.cli.show_kept import Drawing, require_drawable
 from mmspec.cli.terminal import Terminal, engine_terminal, one_line_errors
 from mmspec.draft import AUTO, speculative_config
 from mmspec.errors import MmspecError
@@ -38,6 +44,13 @@ def command(
     draft: Draft = AUTO,
     draft_model: DraftModel = None,
     num_speculative_tokens: Tokens = None,
+    fastv_keep: FastVKeep = None,
+    fastv_layer: FastVLayer = None,
+    fastv_scores: FastVScores = None,
+    show_kept: Annotated[
+        Path | None,
+        typer.Option("--show-kept", help="Write the pictures, dropped patches dimmed, to this file."),
+    ] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer, in tokens.")] = _MAX_TOKENS,
     temperature: Annotated[float, typer.Option(min=0.0, help="0 always takes the likeliest token.")] = 0.0,
     max_model_len: MaxModelLen = None,
@@ -53,19 +66,25 @@ def command(
         raise MmspecError("--prompt is empty; ask something")
     if check and temperature > 0:
         raise MmspecError("--check compares greedy answers; leave --temperature at 0 with it")
+    fastv = fastv_from(fastv_keep, fastv_layer, fastv_scores)
+    if show_kept is not None:
+        require_drawable(show_kept, image or [], fastv)
     config = draft_from(model, draft, draft_model, num_speculative_tokens)
     speculative_config(config)  # its problems come before a model is built
     messages = user_message(prompt, [picture_part(path) for path in image or []])
     # In this process the engine starts in half the time, and its end is the command's end.
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     sampling = {"max_tokens": max_tokens, "temperature": temperature, "seed": 0}
-    engine = {"model": model, "max_num_seqs": 1} | ({"max_model_len": max_model_len} if max_model_len else {})
+    engine = {"model": model, "max_num_seqs": 1, "fastv": fastv} | (
+        {"max_model_len": max_model_len} if max_model_len else {}
+    )
     cache = {"encoder_cache": encoder_cache_from(encoder_cache)}
     with (
         engine_terminal(json_only=json, verbose=verbose) as terminal,
         one_line_errors(f"model {model}", verbose),
     ):
-        result = _answer(terminal, messages, config, engine | cache, sampling)
+        drawing = Drawing(show_kept, image or [])
+        result = _answer(terminal, messages, config, engine | cache, sampling, drawing)
         if check:
             baseline = _baseline(terminal, messages, engine, sampling)
             result["output_matches_baseline"] = baseline == result["token_ids"]
@@ -78,9 +97,11 @@ def _answer(
     draft: "DraftConfig",
     engine: dict[str, Any],
     sampling: dict[str, Any],
+    drawing: "Drawing",
 ) -> dict[str, Any]:
     """Streams the answer to the terminal; returns text, token ids and statistics."""
     llm = _start(terminal, draft, engine)
+    drawing.listen(llm)
     text, token_ids = "", []
     stats = RequestStats()
     for output in _stream(llm, messages, sampling):
@@ -91,6 +112,7 @@ def _answer(
         token_ids += piece.token_ids
         stats = getattr(output, "mmspec", stats)
     terminal.answer.file.write("\n")
+    drawing.write(llm)
     llm.close()
     figures = stats.to_dict()
     for change in figures.pop("intake"):  # for people: the JSON object keeps the keys that it has always had

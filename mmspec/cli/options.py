@@ -6,8 +6,10 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from mmspec.config import DRAFT_METHODS, DraftConfig, EncoderCacheConfig, IntakeConfig
+from mmspec.config import DRAFT_METHODS, DraftConfig, EncoderCacheConfig, FastVConfig, IntakeConfig
 from mmspec.draft import AUTO, draft_on
+from mmspec.encoders.fastv.settings import DEFAULTS as FASTV
+from mmspec.encoders.fastv.settings import SCORES
 from mmspec.errors import MmspecError
 
 Section = TypeVar("Section", EncoderCacheConfig, IntakeConfig)
@@ -35,6 +37,30 @@ Head = Annotated[
 Tokens = Annotated[
     int | None,
     typer.Option("-k", "--num-speculative-tokens", help="Most tokens drafted per step.", show_default="auto"),
+]
+FastVKeep = Annotated[
+    float | None,
+    typer.Option(
+        "--fastv-keep",
+        help="Share of the visual tokens that goes on behind --fastv-layer; 1 leaves it to each request.",
+        show_default="no pruning",
+    ),
+]
+FastVLayer = Annotated[
+    int | None,
+    typer.Option(
+        "--fastv-layer",
+        help="First layer that sees only the kept visual tokens.",
+        show_default=str(FASTV.layer),
+    ),
+]
+FastVScores = Annotated[
+    str | None,
+    typer.Option(
+        "--fastv-scores",
+        help=f"What ranks the visual tokens: {', '.join(SCORES)}.",
+        show_default=FASTV.scores,
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")]
 Out = Annotated[Path | None, typer.Option("--out", help="Write the result with its provenance to this file.")]
@@ -110,3 +136,14 @@ def draft_from(target: str, method: str, model: str | None, tokens: int | None) 
     return draft_on(
         target, DraftConfig(**{name: value for name, value in given.items() if value is not None})
     )
+
+
+def fastv_from(keep: float | None, layer: int | None, scores: str | None) -> FastVConfig | None:
+    """The typed form of the pruning options; None, no pruning, when none of them is given.
+
+    Raises:
+        MmspecError: a wrong value.
+    """
+    given: dict[str, Any] = {"keep": keep, "layer": layer, "scores": scores}
+    given = {name: value for name, value in given.items() if value is not None}
+    return FastVConfig(**given) if given else None

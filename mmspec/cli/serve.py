@@ -13,10 +13,14 @@ from mmspec.cli.options import (
     Draft,
     DraftModel,
     EncoderCache,
+    FastVKeep,
+    FastVLayer,
+    FastVScores,
     Json,
     Tokens,
     draft_from,
     encoder_cache_from,
+    fastv_from,
     section_from,
 )
 from mmspec.cli.terminal import one_line_errors
@@ -40,6 +44,9 @@ def command(
     draft: Draft = AUTO,
     draft_model: DraftModel = None,
     num_speculative_tokens: Tokens = None,
+    fastv_keep: FastVKeep = None,
+    fastv_layer: FastVLayer = None,
+    fastv_scores: FastVScores = None,
     intake: Annotated[
         str, typer.Option(help="Picture intake: on, off (pictures are left to vLLM), or its options as JSON.")
     ] = "on",
@@ -53,6 +60,7 @@ def command(
     config = MmspecConfig(
         draft=draft_from(model, draft, draft_model, num_speculative_tokens),
         encoder_cache=encoder_cache_from(encoder_cache),
+        fastv=fastv_from(fastv_keep, fastv_layer, fastv_scores),
         intake=section_from("--intake", intake, IntakeConfig, '{"background": "black"}'),
     )
     arguments = serve_arguments(model, config, [*_listen(host, port), *context.args])

@@ -7,6 +7,9 @@ from mmspec.patches.chunk_token import NEXT_PROMPT_TOKEN
 from mmspec.patches.draft_slots import PLAIN_INDICES, SLOTS_BY_INDEX
 from mmspec.patches.encoder_weights import LOOK_AT_WEIGHTS, NOTICE_CALLS, NOTICE_RESET
 from mmspec.patches.engine_config import CHECK_CONFIGURATION
+from mmspec.patches.fastv_model import PREPARE_TARGET
+from mmspec.patches.fastv_requests import SETTLE_REQUEST
+from mmspec.patches.fastv_steps import BEGIN_STEP, ORDER_V1, ORDER_V2
 from mmspec.patches.kernel_overrides import SEARCH_WITHOUT_LLVMLITE
 from mmspec.patches.output_width import SKIP_WIDTHS
 from mmspec.patches.patch import Patch, PatchError
@@ -26,6 +29,11 @@ AT_LOAD: tuple[Patch, ...] = (
     SETTLE_PREEMPTED,
     MARK_SAMPLING,
     SPREAD_SAMPLING,
+    PREPARE_TARGET,
+    BEGIN_STEP,
+    ORDER_V1,
+    ORDER_V2,
+    SETTLE_REQUEST,
     IDS_AS_GIVEN,
     NAMES_BY_ORIGIN,
     IDENTIFIERS_BY_ORIGIN,

@@ -47,6 +47,7 @@ class CachingEngine:
     llm: Any
     runs: list[int]
     max_tokens: int = 8
+    keep: float | None = None  # `fastv_keep` of what is asked
 
     def ask(self, *prompts: dict[str, Any]) -> list[list[int]]:
         """Answers to prompts that come at once, as token ids."""
@@ -60,7 +61,10 @@ class CachingEngine:
     def sampling(self) -> Any:
         from vllm import SamplingParams
 
-        return SamplingParams(temperature=0, max_tokens=self.max_tokens, ignore_eos=True)
+        arguments = None if self.keep is None else {"fastv_keep": self.keep}
+        return SamplingParams(
+            temperature=0, max_tokens=self.max_tokens, ignore_eos=True, extra_args=arguments
+        )
 
     def encoded(self) -> int:
         """Pictures that went through the vision tower since the last call."""

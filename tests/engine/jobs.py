@@ -10,6 +10,7 @@ class Request:
 
     text: str
     images: tuple[str, ...] = ()
+    keep: float | None = None  # `fastv_keep`
 
 
 @dataclass
@@ -38,6 +39,7 @@ class Answer:
     token_ids: list[int]
     drafted: list[int]
     accepted: list[int]
+    kept: list[int] = field(default_factory=list)  # indices of the prompt's visual tokens that FastV kept
     encoder_cache: dict[str, Any] | None = None  # as our scheduler reports it
 
 
@@ -52,12 +54,12 @@ class Outcome:
     runner: str
     answers: list[Answer] = field(default_factory=list)
     error: str | None = None
+    compiled: bool = False  # the decoder ran as vLLM compiled it
     encoded: int = 0
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "Outcome":
-        answers = [Answer(**answer) for answer in data["answers"]]
-        return cls(data["runner"], answers, data["error"], data.get("encoded", 0))
+        return cls(**(data | {"answers": [Answer(**answer) for answer in data["answers"]]}))
 
     @property
     def tokens(self) -> list[list[int]]:

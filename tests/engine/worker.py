@@ -11,6 +11,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from mmspec.encoders.fastv.recording import Kept, record_kept
 from tests.engine.encoder_runs import count_encoded, losing
 from tests.engine.in_process import running_engine
 from tests.engine.runners import prepare_runner
@@ -26,19 +27,42 @@ def run_job(job: dict[str, Any]) -> dict[str, Any]:
     with losing(job["lost_loads"]), running_engine(job["model"], **arguments) as llm:
         encoded = count_encoded(llm)
         prompts = [_prompt(request) for request in job["requests"]]
-        batches = [[prompt] for prompt in prompts] if job["one_by_one"] else [prompts]
-        outputs = [output for batch in batches for output in _generate(llm, batch, job["max_tokens"])]
+        sampling = [_sampling(request, job["max_tokens"]) for request in job["requests"]]
+        pairs = list(zip(prompts, sampling, strict=True))
+        kept = (
+            record_kept(llm)
+            if "fastv" in job["engine"].get("additional_config", {}).get("mmspec", {})
+            else {}
+        )
+        batches = [[pair] for pair in pairs] if job["one_by_one"] else [pairs]
+        outputs = [output for batch in batches for output in _generate(llm, batch)]
         v2 = llm.llm_engine.vllm_config.use_v2_model_runner
-    answers = [_answer(output) for output in outputs]
-    return {"runner": "v2" if v2 else "v1", "answers": answers, "error": None, "encoded": sum(encoded)}
+        (compiled,) = llm.apply_model(_is_compiled)
+    return {
+        "runner": "v2" if v2 else "v1",
+        "answers": [_answer(output, kept) for output in outputs],
+        "error": None,
+        "compiled": compiled,
+        "encoded": sum(encoded),
+    }
 
 
-def _generate(llm: Any, prompts: list[dict[str, Any]], max_tokens: int) -> list[Any]:
-    from vllm import SamplingParams
+def _is_compiled(model: Any) -> bool:
+    parts = list(model.modules())
+    return any(getattr(part, "compiled", False) or hasattr(part, "aot_compiled_fn") for part in parts)
 
-    sampling = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True)
+
+def _generate(llm: Any, batch: list[tuple[dict[str, Any], Any]]) -> list[Any]:
+    prompts, sampling = map(list, zip(*batch, strict=True))
     outputs: list[Any] = llm.generate(prompts, sampling, use_tqdm=False)
     return outputs
+
+
+def _sampling(request: dict[str, Any], max_tokens: int) -> Any:
+    from vllm import SamplingParams
+
+    arguments = None if request["keep"] is None else {"fastv_keep": request["keep"]}
+    return SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True, extra_args=arguments)
 
 
 def _prompt(request: dict[str, Any]) -> dict[str, Any]:
@@ -56,7 +80,7 @@ def _open(name: str) -> Any:
     return Image.open(Path(name))
 
 
-def _answer(output: Any) -> dict[str, Any]:
+def _answer(output: Any, kept: dict[str, Kept]) -> dict[str, Any]:
     completion = output.outputs[0]
     metrics = completion.spec_decode_metrics
     return {
@@ -64,6 +88,7 @@ def _answer(output: Any) -> dict[str, Any]:
         "token_ids": list(completion.token_ids),
         "drafted": list(metrics.per_step_drafted) if metrics else [],
         "accepted": list(metrics.per_step_accepted) if metrics else [],
+        "kept": kept[output.request_id].indices if output.request_id in kept else [],
         "encoder_cache": (output.ec_transfer_params or {}).get("mmspec", {}).get("encoder_cache"),
     }
 

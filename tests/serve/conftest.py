@@ -62,14 +62,14 @@ def wait_until_healthy(server: Server) -> None:
 
 @pytest.fixture(scope="module")
 def server(tiny_vlm: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """`mmspec serve` with n-gram drafting and the feature cache."""
+    """`mmspec serve` with n-gram drafting and the feature cache; what is kept of pictures is left to each request."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     log = tmp_path_factory.mktemp("log") / "server.log"
     command = [sys.executable, "-m", "mmspec.cli.main", "serve", str(tiny_vlm), "-k", "3"]
     command += ["--host", "127.0.0.1", "--port", str(port), "--dtype", "float32", "--max-num-seqs", "4"]
-    command += ["--served-model-name", "tiny"]
+    command += ["--served-model-name", "tiny", "--fastv-keep", "1.0"]
     features = tmp_path_factory.mktemp("features")
     command += ["--encoder-cache", json.dumps({"directory": str(features), "memory_size": "8MiB"})]
     with log.open("wb") as output:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -58,13 +59,15 @@ def test_an_answer_is_streamed_and_its_statistics_are_printed(tiny_vlm: Path, tm
     assert "WARNING" not in done.stderr
 
 
-def test_what_was_changed_about_a_picture_is_said(tiny_vlm: Path, tmp_path: Path) -> None:
+def test_what_was_changed_about_a_picture_and_kept_of_it_is_said(tiny_vlm: Path, tmp_path: Path) -> None:
     path = tmp_path / "glass.png"
     Image.new("RGBA", (112, 84), (255, 0, 0, 128)).save(path)
-    options = ["--prompt", "abcd", "--model", str(tiny_vlm), "--max-tokens", "4", "--json"]
+    drawing = tmp_path / "kept.png"
+    options = ["--model", str(tiny_vlm), "--max-tokens", "4", "--json"]
+    options += ["--fastv-keep", "0.5", "--show-kept", str(drawing)]
 
     done = subprocess.run(
-        [sys.executable, "-m", "mmspec.cli.main", "chat", "--image", str(path), *options],
+        [sys.executable, "-m", "mmspec.cli.main", "chat", "--image", str(path), "--prompt", "abcd", *options],
         capture_output=True,
         text=True,
         env=quiet_environment(),
@@ -73,4 +76,9 @@ def test_what_was_changed_about_a_picture_is_said(tiny_vlm: Path, tmp_path: Path
 
     assert done.returncode == 0, done.stderr
     assert "transparent places filled with white" in done.stderr
-    assert set(json.loads(done.stdout)) == KEYS - {"output_matches_baseline"}
+    result = json.loads(done.stdout)
+    assert set(result) == KEYS - {"output_matches_baseline"}
+    assert result["visual_tokens"] == {"seen": 12, "kept": 6}
+    # Half-transparent red over white; where a patch was dropped, a quarter as bright.
+    counts = Counter(Image.open(drawing).convert("RGB").getdata())
+    assert counts[255, 127, 127] == pytest.approx(counts[63, 31, 31], rel=0.02)

@@ -22,7 +22,7 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
     ("options", "named"),
     [
         ({"drfat": {}}, "unknown option 'drfat'; did you mean 'draft'?"),
-        ({"fastv": {"keep": 0.5}}, "fastv: not part of this version"),
+        ({"fastv": {"layer": 8}}, "fastv.layer: 8 leaves nothing to prune in a model of 8 layers"),
     ],
 )
 def test_plain_vllm_serve_refuses_wrong_options(

@@ -98,6 +98,28 @@ def test_too_long_an_answer_is_refused_and_the_server_lives(client: OpenAI, ques
     assert client.models.list().data[0].id == "tiny"
 
 
+def test_a_request_chooses_how_much_of_its_picture_is_kept(client: OpenAI, question: list[Any]) -> None:
+    asked: dict[str, Any] = {"model": "tiny", "messages": question, "temperature": 0, "max_tokens": 8}
+
+    pruned = client.chat.completions.create(**asked, extra_body={"vllm_xargs": {"fastv_keep": 0.25}})
+    whole = client.chat.completions.create(**asked)
+
+    visual = [one.model_dump()["ec_transfer_params"]["mmspec"]["visual_tokens"] for one in (pruned, whole)]
+    assert visual == [{"seen": 12, "kept": 3}, {"seen": 12, "kept": 12}]
+
+
+@pytest.mark.parametrize("keep", [0, -1, 1.5, "half"])
+def test_a_share_that_means_nothing_is_refused_and_the_server_lives(
+    keep: object, client: OpenAI, question: list[Any]
+) -> None:
+    with pytest.raises(BadRequestError, match=r"fastv_keep: .* give a number above 0 and up to 1"):
+        client.chat.completions.create(
+            model="tiny", messages=question, extra_body={"vllm_xargs": {"fastv_keep": keep}}
+        )
+
+    assert client.models.list().data[0].id == "tiny"
+
+
 def test_sigterm_ends_the_server(server: Server) -> None:
     """Stands last: the server of this module is gone afterwards."""
     server.process.send_signal(signal.SIGTERM)

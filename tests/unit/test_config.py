@@ -3,6 +3,7 @@
 import pytest
 
 from mmspec import DraftConfig, EncoderCacheConfig, FastVConfig, MmspecConfig, MmspecError
+from mmspec.encoders.fastv.settings import engine_settings
 
 
 def test_a_method_name_is_enough() -> None:
@@ -38,6 +39,13 @@ def test_what_is_written_is_what_is_parsed() -> None:
         ({"draft": {"prompt_lookup_min": 9}}, "give a smaller prompt_lookup_min"),
         ({"draft": 5}, "mmspec.draft: 5 is not accepted"),
         ({"fastv": {"keep": 3}}, "fastv.keep: 3 is not accepted"),
+        ({"fastv": {"keep": 0}}, "fastv.keep: 0 is not accepted"),
+        ({"fastv": {"keep": "half"}}, "fastv.keep: 'half' is not accepted"),
+        ({"fastv": {"keep": float("nan")}}, "fastv.keep: nan is not accepted"),
+        ({"fastv": {"layer": 0}}, "fastv.layer: 0 is not accepted"),
+        ({"fastv": {"keep_tokens": 0}}, "fastv.keep_tokens: 0 is not accepted"),
+        ({"fastv": {"keep": 0.5, "keep_tokens": 9}}, "keep and keep_tokens are both given"),
+        ({"fastv": {"scores": "lst"}}, "fastv.scores: unknown criterion 'lst'; did you mean 'last'?"),
         ({"encoder_cache": {"disk_size": "20"}}, "encoder_cache.disk_size: "),
         ({"encoder_cache": {"memory_size": "lots"}}, "encoder_cache.memory_size: "),
         ({"encoder_cache": {"remote_ttl": "7 weeks"}}, "encoder_cache.remote_ttl: "),
@@ -65,11 +73,6 @@ def test_mistakes_in_python_are_answered_in_the_same_way() -> None:
         DraftConfig(num_speculative_token=3)  # type: ignore[call-arg]
 
 
-def test_a_feature_that_does_not_exist_yet_is_refused() -> None:
-    with pytest.raises(MmspecError, match="fastv: not part of this version"):
-        MmspecConfig.parse({"fastv": {}})
-
-
 def test_the_cache_keeps_what_was_asked_for() -> None:
     config = MmspecConfig.parse({"encoder_cache": {"memory_size": "2GiB", "remote": "redis://host"}})
 
@@ -78,10 +81,13 @@ def test_the_cache_keeps_what_was_asked_for() -> None:
     assert MmspecConfig.parse({"encoder_cache": {}}).to_options() == {"encoder_cache": {}}
 
 
-def test_options_of_features_to_come_are_typed() -> None:
-    assert FastVConfig(keep=0.25).layer == 2
-    with pytest.raises(MmspecError, match=r"fastv.layer"):
-        FastVConfig(layer=0)
+def test_pruning_comes_back_from_its_options_with_its_defaults() -> None:
+    config = MmspecConfig(fastv=FastVConfig(keep=0.25))
+
+    assert config.to_options() == {"fastv": {"keep": 0.25}}
+    assert engine_settings({"mmspec": config.to_options()}) == FastVConfig(keep=0.25).settings()
+    assert engine_settings({"mmspec": {"fastv": {}}}) == FastVConfig().settings()
+    assert engine_settings({"mmspec": {}}) is engine_settings({}) is None
 
 
 @pytest.mark.parametrize("model", [MmspecConfig, DraftConfig, EncoderCacheConfig, FastVConfig])

@@ -40,6 +40,7 @@ def engine_args(options: Any, **changes: Any) -> SimpleNamespace:
     fields: dict[str, Any] = {
         "speculative_config": None,
         "per_request_spec_decode_metrics": "none",
+        "scheduler_cls": None,
         "enable_mm_embeds": False,
     }
     return SimpleNamespace(additional_config={"mmspec": options}, **(fields | changes))
@@ -114,7 +115,8 @@ def test_the_arguments_for_plain_vllm_are_complete() -> None:
 
     fill_engine_args(args)
 
-    assert vars(args).items() <= (arguments | {"enable_mm_embeds": False}).items()
+    filled = {name: value for name, value in vars(args).items() if value}
+    assert filled.items() <= arguments.items()
 
 
 @pytest.mark.slow
@@ -179,6 +181,15 @@ def test_statistics_take_a_scheduler_and_can_be_left_out() -> None:
     with_them, without = engine_kwargs(config), engine_kwargs(config, statistics=False)
 
     assert with_them == without | {"scheduler_cls": "mmspec.scheduler.build_scheduler"}
+
+
+@pytest.mark.parametrize("given", [None, "my.scheduler"])
+def test_pruning_takes_a_scheduler_unless_the_user_has_one(given: str | None) -> None:
+    args = engine_args({"fastv": {}}, scheduler_cls=given)
+
+    fill_engine_args(args)
+
+    assert args.scheduler_cls == (given or "mmspec.scheduler.build_scheduler")
 
 
 def test_a_plugin_that_vllm_may_not_load_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from mmspec.encoders.cache.connector.lookups import Lookups
 from mmspec.encoders.cache.connector.messages import Load, StepMetadata, WorkerReport
 from mmspec.encoders.cache.keys import FeatureKey
 from mmspec.encoders.cache.store import Held, TieredStore
+from mmspec.encoders.fastv.salt import given_salt
 
 if TYPE_CHECKING:
     from vllm.v1.core.sched.output import SchedulerOutput
@@ -126,7 +127,7 @@ class SchedulerSide:
     def _key(self, request: "Request", feature: Any) -> FeatureKey | None:
         if feature.modality not in _KEPT:
             return None
-        return self.keyring.key(feature.identifier, request.cache_salt)
+        return self.keyring.key(feature.identifier, given_salt(request.cache_salt))
 
 
 def _end(feature: Any) -> int:

@@ -39,7 +39,7 @@ class CacheStats(ECConnectorStats):
     """`data` has `counters` by tier, since the last of its kind, `tiers` as they are, and `avoided` runs."""
 
     def reset(self) -> None:
-        self.data = {}
+        self.data: dict[str, Any] = {}
 
     def is_empty(self) -> bool:
         return not any(self.data.values())

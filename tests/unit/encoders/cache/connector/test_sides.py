@@ -16,6 +16,7 @@ from mmspec.encoders.cache.connector.saver import Saver
 from mmspec.encoders.cache.connector.scheduler_side import SchedulerSide
 from mmspec.encoders.cache.connector.worker_side import WorkerSide
 from mmspec.encoders.cache.identity import by_content, identifier_of
+from mmspec.encoders.fastv.salt import own_salt
 
 ROWS, WIDTH = 6, 4
 FEATURES = torch.arange(ROWS * WIDTH, dtype=torch.float32).reshape(ROWS, WIDTH)
@@ -107,6 +108,19 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
     yield made
     made.close()
     assert not list((tmp_path / "held").iterdir())
+
+
+@pytest.mark.parametrize(("user", "encoded"), [(None, {}), ("tenant", {"b": [0]})])
+def test_the_salt_of_a_pruned_request_keeps_no_features_from_it_but_the_users_does(
+    user: str | None, encoded: dict[str, list[int]], engine: Engine
+) -> None:
+    asked = request("b")
+    asked.cache_salt = own_salt(user)
+    engine.wait_until_ready(asked)
+    engine.step(asked)
+
+    assert engine.encoded == encoded
+    engine.stored()
 
 
 def test_what_one_engine_encoded_another_loads(engine: Engine) -> None:

@@ -1,0 +1,127 @@
+"""`mmspec bench fastv`: pruning against a reference, against arithmetic, and against unpruned answers."""
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mmspec.cli.options import Json, Out, Verbose
+from mmspec.cli.results import measuring, publish
+from mmspec.config import DraftConfig, FastVConfig
+from mmspec.encoders.fastv.settings import SCORES
+from mmspec.errors import MmspecError
+from mmspec.models import POCKET, resolve_model
+
+_KEEPS = (1.0, 0.75, 0.5, 0.25, 0.1)
+
+
+def fastv(
+    layer: Annotated[int, typer.Option("--layer", min=1, help="First layer that is pruned (K).")] = 2,
+    keep: Annotated[
+        list[float] | None, typer.Option("--keep", help="A share to try; may be given more than once.")
+    ] = None,
+    scores: Annotated[
+        list[str] | None, typer.Option("--scores", help="A criterion to try; may be given more than once.")
+    ] = None,
+    scenes: Annotated[
+        int, typer.Option(min=0, help="Held-out scenes to ask about, 0 or at least 2; 0 leaves answers out.")
+    ] = 30,
+    references: Annotated[
+        int, typer.Option(min=0, help="Prompts to compare with the reference; 0 leaves this out.")
+    ] = 4,
+    head: Annotated[
+        str | None, typer.Option("--head", help="An EAGLE-3 head; with it, drafting under pruning too.")
+    ] = None,
+    layers: Annotated[int, typer.Option(min=3, help="Layers of the model with true widths.")] = 12,
+    visual: Annotated[int, typer.Option(min=4, help="Visual tokens of its prompt, in rows of 40.")] = 1000,
+    dtype: Annotated[str, typer.Option(help="Its type: float32 or bfloat16.")] = "float32",
+    repeats: Annotated[
+        int, typer.Option(min=0, help="Times that each share is timed; 0 leaves times out.")
+    ] = 5,
+    plot: Annotated[Path | None, typer.Option("--plot", help="Draw answers by share to this file.")] = None,
+    out: Out = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """FastV on the pocket model: equality with transformers, answers by criterion and share, times at true widths."""
+    keeps, criteria = tuple(keep or _KEEPS), tuple(scores or SCORES)
+    for share in keeps:
+        FastVConfig(keep=share)  # its problems come before any engine starts
+    for name in criteria:
+        FastVConfig(scores=name)
+    if plot is not None and find_spec("matplotlib") is None:
+        raise MmspecError("--plot needs matplotlib; pip install 'mmspec[train]', or leave it out")
+    if scenes == 1:
+        raise MmspecError("--scenes 1: pictures are exchanged between scenes; give 0 or at least 2")
+
+    timed = repeats and min(keeps) < 1
+
+    def measure(report: Callable[[str], None]) -> dict[str, Any]:
+        return {
+            **_answers(layer, keeps, criteria, scenes, references, head, report),
+            **(_times(layer, keeps, layers, visual, dtype, repeats, report) if timed else {}),
+        }
+
+    _run(measure, plot, out, json, verbose)
+
+
+def _answers(
+    layer: int,
+    keeps: tuple[float, ...],
+    criteria: tuple[str, ...],
+    scenes: int,
+    references: int,
+    head: str | None,
+    report: Callable[[str], None],
+) -> dict[str, Any]:
+    from mmspec.bench.fastv import Setting, answers_by_share, drafting, identical_to_reference
+    from mmspec.bench.prompts import caption_prompts, scene_prompts
+
+    setting = Setting(resolve_model(POCKET, report), layer, keeps, {"max_model_len": 1024})
+    result: dict[str, Any] = {}
+    if references:
+        result["identical_to_reference"] = identical_to_reference(setting, scene_prompts(references), report)
+    if scenes:
+        result |= answers_by_share(setting, criteria, scenes, report)
+    if head:
+        draft = DraftConfig(method="eagle3", model=head)
+        result["drafting"] = drafting(setting, draft, caption_prompts(scenes or 4), report)
+    return result
+
+
+def _times(
+    layer: int,
+    keeps: tuple[float, ...],
+    layers: int,
+    visual: int,
+    dtype: str,
+    repeats: int,
+    report: Callable[[str], None],
+) -> dict[str, Any]:
+    from mmspec.bench.fastv_time import Shape, measure
+
+    columns = min(visual, 40)
+    shape = Shape(layers, layer, columns, visual // columns, dtype)
+    return measure(shape, [one for one in keeps if one < 1], repeats=repeats, report=report)
+
+
+def _run(
+    measure: Callable[[Callable[[str], None]], dict[str, Any]],
+    plot: Path | None,
+    out: Path | None,
+    json: bool,
+    verbose: bool,
+) -> None:
+    from mmspec.cli.tables import nested_table
+
+    with measuring("bench fastv", json, verbose) as terminal:
+        with terminal.progress("Measuring ...") as report:
+            result = measure(report)
+        if plot is not None and "accuracy" in result:
+            from mmspec.bench.fastv_plot import plot as draw
+
+            draw(result, plot)
+        publish(terminal, nested_table(result), result, out, json)
+    raise typer.Exit(0 if result.get("identical_to_reference", True) else 1)

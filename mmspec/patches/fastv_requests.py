@@ -1,0 +1,64 @@
+"""Reads what a request asks of FastV, where a wrong value is still the request's own mistake: a 400."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from mmspec.compat import SUPPORTED
+from mmspec.errors import MmspecError
+from mmspec.patches.configured import is_configured
+from mmspec.patches.patch import Patch
+
+
+def _wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def process_inputs(
+        self: Any, request_id: str, prompt: Any, params: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        additional = self.vllm_config.additional_config
+        if not is_configured(additional):
+            return original(self, request_id, prompt, params, *args, **kwargs)
+        from vllm.exceptions import VLLMValidationError
+
+        from mmspec.encoders.fastv.requests import asked_budget, settle
+        from mmspec.encoders.fastv.settings import engine_settings
+
+        settings = engine_settings(additional)
+        try:
+            budget = asked_budget(params, settings)
+            request = original(self, request_id, prompt, params, *args, **kwargs)
+            if settings is not None:
+                settle(request, budget, settings)
+        except MmspecError as error:
+            raise VLLMValidationError(str(error)) from None
+        return request
+
+    return process_inputs
+
+
+SETTLE_REQUEST = Patch(
+    target="vllm.v1.engine.input_processor:InputProcessor.process_inputs",
+    parameters=(
+        "self",
+        "request_id",
+        "prompt",
+        "params",
+        "supported_tasks",
+        "arrival_time",
+        "lora_request",
+        "tokenization_kwargs",
+        "trace_headers",
+        "priority",
+        "data_parallel_rank",
+        "resumable",
+        "session_id",
+        "kv_hints",
+    ),
+    wrap=_wrap,
+    why="`fastv_keep` in a request's extra arguments would be ignored in silence or end the engine when wrong, and "
+    "pruned prompts would share blocks of the prefix cache",
+    upstream="none: extra arguments have no hook where they are checked",
+    versions=SUPPORTED,
+    remove_when="vLLM lets plugins check requests and keep them apart in the prefix cache",
+    lazy=True,
+)

@@ -1,0 +1,84 @@
+"""What an engine cannot prune is refused before weights load, with a line that names the mend."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mmspec.encoders.fastv.check import FAMILIES, require_prunable
+from mmspec.errors import MmspecError
+
+
+def engine(
+    fastv: dict[str, Any] | None,
+    *,
+    architecture: str = "Qwen2_5_VLForConditionalGeneration",
+    layers: int = 8,
+    deepstack: list[int] | None = None,
+    **changes: Any,
+) -> SimpleNamespace:
+    """The fields of vLLM's configuration that are read."""
+    from vllm.config import CompilationMode
+
+    vision = SimpleNamespace(deepstack_visual_indexes=deepstack)
+    model = SimpleNamespace(
+        architectures=[architecture],
+        hf_config=SimpleNamespace(vision_config=vision),
+        hf_text_config=SimpleNamespace(num_hidden_layers=layers, **changes.pop("text", {})),
+        runner_type=changes.pop("runner_type", "generate"),
+    )
+    parallel = {
+        "pipeline_parallel_size": 1,
+        "decode_context_parallel_size": 1,
+        "prefill_context_parallel_size": 1,
+        "use_ubatching": False,
+    }
+    parallel |= {name: changes.pop(name) for name in list(changes) if name in parallel}
+    return SimpleNamespace(
+        additional_config={"mmspec": {} if fastv is None else {"fastv": fastv}},
+        model_config=model,
+        parallel_config=SimpleNamespace(**parallel),
+        lora_config=changes.get("lora_config"),
+        kv_transfer_config=changes.get("kv_transfer_config"),
+        cache_config=SimpleNamespace(kv_sharing_fast_prefill=changes.get("fast_prefill", False)),
+        compilation_config=SimpleNamespace(mode=changes.get("mode", CompilationMode.NONE)),
+    )
+
+
+@pytest.mark.parametrize("architecture", FAMILIES)
+def test_the_families_can_be_pruned(architecture: str) -> None:
+    require_prunable(engine({"layer": 7}, architecture=architecture))
+    unused = {"sliding_window": 4096, "use_sliding_window": False}
+    require_prunable(engine({"layer": 7}, architecture=architecture, text=unused))
+    require_prunable(engine({"layer": 3}, architecture=architecture, deepstack=[1, 2, 3]))
+
+
+def test_an_engine_that_does_not_prune_is_not_looked_at() -> None:
+    require_prunable(engine(None, architecture="LlamaForCausalLM", lora_config=object()))
+    require_prunable(SimpleNamespace())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "line"),
+    [
+        (
+            {"architecture": "Phi3VForCausalLM"},
+            "Phi3VForCausalLM is not a family .* Qwen2.5-VL, Qwen3-VL, LLaVA",
+        ),
+        ({"layers": 2}, "fastv.layer: 2 leaves nothing to prune in a model of 2 layers; give at most 1"),
+        ({"deepstack": [5, 11, 17]}, "in front of DeepStack, .* the first 3 layers; give at least 3"),
+        ({"text": {"sliding_window": 4096}}, "sliding window would slide over dropped tokens"),
+        ({"pipeline_parallel_size": 2}, "pipeline parallelism; give --pipeline-parallel-size 1"),
+        ({"decode_context_parallel_size": 2}, "context parallelism"),
+        ({"use_ubatching": True}, "microbatches; leave out --enable-dbo"),
+        ({"lora_config": object()}, "LoRA adapters; leave out --enable-lora"),
+        ({"kv_transfer_config": object()}, "a KV connector; leave out --kv-transfer-config"),
+        ({"fast_prefill": True}, "leave out --kv-sharing-fast-prefill"),
+        ({"runner_type": "pooling"}, "the runner pooling; give --runner generate"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_what_cannot_be_pruned_is_refused(wrong: dict[str, Any], line: str) -> None:
+    with pytest.raises(MmspecError, match=line) as caught:
+        require_prunable(engine({"layer": 2}, **wrong))
+    assert "\n" not in str(caught.value)

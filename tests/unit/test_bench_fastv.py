@@ -1,0 +1,62 @@
+"""The arithmetic of `mmspec bench fastv`."""
+
+from pathlib import Path
+
+import pytest
+
+from mmspec.bench.fastv_time import WIDTHS, Shape, _ratios, operations
+
+
+def test_operations_are_those_that_torch_counts() -> None:
+    """On one layer without data; torch counts pairs of tokens that the mask hides, which need no work."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+    from transformers import Qwen2Config, Qwen2Model
+
+    tokens = 50
+    config = Qwen2Config(**WIDTHS, num_hidden_layers=1, vocab_size=8, attn_implementation="eager")
+    with torch.device("meta"):
+        layer = Qwen2Model(config).layers[0]
+        states = torch.empty(1, tokens, WIDTHS["hidden_size"])
+        angles = torch.empty(1, tokens, WIDTHS["hidden_size"] // WIDTHS["num_attention_heads"])
+    with FlopCounterMode(display=False) as counter:
+        layer(states, position_embeddings=(angles, angles))
+
+    pairs = 2 * WIDTHS["hidden_size"] * tokens**2
+    assert operations(Shape(layers=3, layer=1), tokens, tokens) == 3 * (counter.get_total_flops() - pairs)
+
+
+def test_dropped_tokens_save_work_behind_the_layer_only() -> None:
+    shape = Shape(layers=12, layer=2)
+
+    assert operations(shape, 1050, 0) == pytest.approx(operations(shape, 1050, 1050) * 2 / 12)
+
+
+def test_ratios_are_of_medians_and_the_worst_is_the_farthest_from_one() -> None:
+    shape = Shape(columns=40, rows=25)
+    whole = operations(shape, 1050, 1050)
+    half, quarter = operations(shape, 1050, 550) / whole, operations(shape, 1050, 300) / whole
+    times = {
+        1.0: [(2.0, 0.1), (2.0, 0.1), (9.0, 0.9)],
+        0.5: [(2.0 * half, 0.08)] * 3,
+        0.25: [(2.0 * quarter * 1.2, 0.05)] * 3,
+    }
+
+    result = _ratios(shape, 1050, times)
+
+    prefill = result["prefill"]
+    assert prefill["0.5"]["measured_over_theory"] == pytest.approx(1)
+    assert prefill["0.25"]["measured_over_theory"] == prefill["worst"] == pytest.approx(1.2)
+    assert result["decode_ratio"] == {"0.5": pytest.approx(0.8), "0.25": pytest.approx(0.5)}
+
+
+def test_answers_by_share_are_drawn(tmp_path: Path) -> None:
+    from PIL import Image
+
+    from mmspec.bench.fastv_plot import plot
+
+    pytest.importorskip("matplotlib")
+    figures = {"last": {"1.0": 0.9, "0.5": 0.8}, "random": {"1.0": 0.9, "0.5": 0.6}}
+    plot({"accuracy": figures, "recall": figures}, tmp_path / "plot.png")
+
+    assert Image.open(tmp_path / "plot.png").size[0] > 500
