@@ -96,7 +96,9 @@ class FolderTier(Tier):
 
     def verify(self) -> Findings:
         """Reads every entry and drops the damaged ones; others may go on storing and dropping meanwhile."""
+        self._shelf.mended()  # before: no news
         findings = self._shelf.index.write(lambda db: upkeep.reconcile(db, self._paths, self.limit))
+        findings.add(self._shelf.mended())  # while the index was opened for this
         for record in self.records():
             damage = self._damage(record.key)
             if damage is not None:

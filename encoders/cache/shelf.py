@@ -28,6 +28,7 @@ from mmspec.encoders.cache.keys import FeatureKey
 from mmspec.encoders.cache.mappings import Mappings
 from mmspec.encoders.cache.sizes import format_size
 from mmspec.encoders.cache.tier import TierUnavailable, unavailable
+from mmspec.encoders.cache.upkeep import Findings
 
 _log = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ class Shelf:
         self._limit = limit
         self._mappings = Mappings(limit) if in_memory else None
         self._reconciled = 0.0
+        self._mended = Findings()  # by itself, since somebody asked
         self._told_full = False
 
     def load(self, path: str, key: FeatureKey) -> Entry | None:
@@ -191,6 +193,11 @@ class Shelf:
                 if self._mappings is not None:
                     self._mappings.forget(name)
 
+    def mended(self) -> Findings:
+        """What was found since the last call when the index was opened or looked over by itself."""
+        found, self._mended = self._mended, Findings()
+        return found
+
     def _reconcile(self, db: sqlite3.Connection) -> None:
-        upkeep.reconcile(db, self.paths, self._limit)
+        self._mended.add(upkeep.reconcile(db, self.paths, self._limit))
         self._reconciled = time.monotonic()

@@ -34,6 +34,12 @@ class Findings:
     def clean(self) -> bool:
         return not (self.adopted or self.missing or self.dropped)
 
+    def add(self, earlier: "Findings") -> None:
+        """Takes over what was mended before; what is whole now is counted already."""
+        self.adopted += earlier.adopted
+        self.missing += earlier.missing
+        self.dropped |= earlier.dropped
+
 
 def reconcile(db: sqlite3.Connection, paths: Paths, limit: int) -> Findings:
     """Makes the rows those of the files: adopts, forgets, and removes what dead processes left.

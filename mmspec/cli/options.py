@@ -146,4 +146,10 @@ def fastv_from(keep: float | None, layer: int | None, scores: str | None) -> Fas
     """
     given: dict[str, Any] = {"keep": keep, "layer": layer, "scores": scores}
     given = {name: value for name, value in given.items() if value is not None}
-    return FastVConfig(**given) if given else None
+    config = FastVConfig(**given) if given else None
+    if config is not None and keep is None:
+        raise MmspecError(
+            "--fastv-layer and --fastv-scores say how to prune; say how much with --fastv-keep, "
+            "1.0 to leave it to requests"
+        )
+    return config

@@ -81,6 +81,7 @@ def test_every_command_has_help(command: list[str], capsys: pytest.CaptureFixtur
         (["chat", "--prompt", "x", "--fastv-keep", "0"], "fastv.keep: 0.0 is not accepted"),
         (["chat", "--prompt", "x", "--fastv-keep", "lots"], "--fastv-keep"),
         (["chat", "--prompt", "x", "--fastv-layer", "0"], "fastv.layer: 0 is not accepted"),
+        (["serve", "a/b", "--fastv-layer", "3"], "say how much with --fastv-keep"),
         (["chat", "--prompt", "x", "--fastv-scores", "best"], "unknown criterion 'best'"),
         (["chat", "--prompt", "x", "--show-kept", "kept.png"], "prune with --fastv-keep"),
         (["chat", "--prompt", "x", "--fastv-keep", "1", "--show-kept", "kept.png"], "give one with --image"),

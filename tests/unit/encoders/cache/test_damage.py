@@ -70,6 +70,18 @@ def test_verify_finds_and_drops_it(filled: FolderTier, damage: Callable[[Path], 
     assert filled.verify().clean
 
 
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_verify_in_a_new_process_tells_what_opening_the_folder_dropped(
+    damage: Callable[[Path], object], filled: FolderTier
+) -> None:
+    damage(file_of(filled, 1))
+    filled.close()
+
+    findings = FolderTier(filled.folder, filled.limit).verify()
+
+    assert list(findings.dropped) == [key(1).name] and findings.entries == 9
+
+
 def test_a_file_that_was_made_again_meanwhile_is_not_dropped(filled: FolderTier) -> None:
     flip(file_of(filled, 1), -1)
     damaged = file_of(filled, 1).stat().st_ino
