@@ -129,11 +129,12 @@ def _sha256(path: Path) -> str:
 
 
 def _explained(error: OSError, cache_dir: Path) -> MmspecError:
+    mend = "point XDG_CACHE_HOME, or --cache-dir of mmspec pocket build,"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return MmspecError(
             f"no room for the pocket model in {cache_dir}: free {NEEDED_BYTES // 1024**2} MiB, "
-            "or point XDG_CACHE_HOME at another disk"
+            f"or {mend} at another disk"
         )
     return MmspecError(
-        f"the pocket model cannot be built in {cache_dir}: {error.strerror}; point XDG_CACHE_HOME at another folder"
+        f"the pocket model cannot be built in {cache_dir}: {error.strerror}; {mend} at another folder"
     )
