@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -21,3 +21,8 @@ class Options(BaseModel):
             super().__init__(**data)
         except ValidationError as error:
             raise MmspecError(describe(error, self.section, list(type(self).model_fields))) from None
+
+    @classmethod
+    def given(cls, **options: Any) -> Self:
+        """With those options that are not None; the others keep their defaults."""
+        return cls(**{name: value for name, value in options.items() if value is not None})

@@ -120,8 +120,7 @@ def available_methods(draft_model: str | None = None, head: str | None = None) -
 def draft_for(method: str, draft_model: str | None, head: str | None, tokens: int | None) -> DraftConfig:
     """A method's configuration, with the model that belongs to it of the two."""
     model = {"draft_model": draft_model, "eagle3": head}.get(method)
-    given: dict[str, Any] = {"method": method, "model": model, "num_speculative_tokens": tokens}
-    return DraftConfig(**{name: value for name, value in given.items() if value is not None})
+    return DraftConfig.given(method=method, model=model, num_speculative_tokens=tokens)
 
 
 def _draft_checkpoint(draft: DraftConfig) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mmspec.bench.prompts import Prompt, prompt_from_image
+from mmspec.bench.prompts import Prompt, answerer
 from mmspec.config import DraftConfig, FastVConfig
 from mmspec.encoders.fastv.budget import KEEP
 
@@ -44,11 +44,15 @@ def answers_by_share(
 
     accuracy: dict[str, dict[str, float]] = {}
     recall: dict[str, dict[str, float]] = {}
+    unpruned = None  # the same for every criterion, which ranks nothing then
     for name in criteria:
         llm = _engine(setting, DraftConfig(method="none"), name)
         for keep in setting.keeps:
-            report(f"{name}, keeping {keep}")
-            scores = evaluate(_answerer(llm, keep), scenes, None)
+            scores = unpruned if keep == 1.0 else None
+            if scores is None:
+                report(f"{name}, keeping {keep}")
+                scores = evaluate(answerer(llm, extra_args={KEEP: keep}), scenes, None)
+            unpruned = scores if keep == 1.0 else unpruned
             accuracy.setdefault(name, {})[str(keep)] = scores.accuracy
             recall.setdefault(name, {})[str(keep)] = scores.object_recall
         llm.close()
@@ -102,15 +106,6 @@ def _sampling(keep: float, max_tokens: int) -> Any:
     from vllm import SamplingParams
 
     return SamplingParams(temperature=0, max_tokens=max_tokens, extra_args={KEEP: keep})
-
-
-def _answerer(llm: Any, keep: float) -> Callable[[list[tuple[Any, str]], int], list[str]]:
-    def answer(prompts: list[tuple[Any, str]], max_tokens: int) -> list[str]:
-        messages = [prompt_from_image("", picture, text).messages() for picture, text in prompts]
-        outputs = llm.chat(messages, _sampling(keep, max_tokens), use_tqdm=False)
-        return [output.outputs[0].text for output in outputs]
-
-    return answer
 
 
 class _Transformers:

@@ -6,10 +6,13 @@ import json
 import random
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mmspec.errors import MmspecError
 from mmspec.pictures import picture_part, user_message
+
+if TYPE_CHECKING:
+    from mmspec.encoders.pocket.evaluate import Answerer
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,24 @@ def prompt_from_image(name: str, image: Any, question: str) -> Prompt:
     image.save(file, format="PNG")
     url = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode("ascii")
     return Prompt(name, {"type": "image_url", "image_url": {"url": url}}, question)
+
+
+def answerer(llm: Any, **sampling: Any) -> "Answerer":
+    """Answers questions about PIL images as `mmspec.encoders.pocket.evaluate` asks them.
+
+    Args:
+        llm: a `vllm.LLM`.
+        **sampling: further arguments of vLLM's `SamplingParams`.
+    """
+
+    def answer(asked: list[tuple[Any, str]], max_tokens: int) -> list[str]:
+        from vllm import SamplingParams
+
+        messages = [prompt_from_image("", picture, text).messages() for picture, text in asked]
+        params = SamplingParams(temperature=0, max_tokens=max_tokens, **sampling)
+        return [output.outputs[0].text for output in llm.chat(messages, params, use_tqdm=False)]
+
+    return answer
 
 
 def scene_prompts(count: int) -> list[Prompt]:

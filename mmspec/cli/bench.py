@@ -8,7 +8,7 @@ import typer
 from mmspec.cli.bench_cache import encoder_cache
 from mmspec.cli.bench_fastv import fastv
 from mmspec.cli.bench_heads import positions, speed
-from mmspec.cli.options import Head, Json, MaxModelLen, Model, Out, Tokens, Verbose
+from mmspec.cli.options import Head, Json, MaxModelLen, Model, Out, Tokens, Verbose, room
 from mmspec.cli.results import measuring, publish
 from mmspec.errors import MmspecError
 from mmspec.models import POCKET, resolve_model
@@ -60,7 +60,8 @@ def lossless(
     with measuring(f"model {model}", json, verbose) as terminal:
         with terminal.progress("Comparing ...") as report:
             resolve_model(model, report)
-            extra = {"max_model_len": max_model_len} if max_model_len else {}
-            verdict = compare(model, prompts, drafts, max_tokens=max_tokens, report=report, **extra).to_dict()
+            verdict = compare(
+                model, prompts, drafts, max_tokens=max_tokens, report=report, **room(max_model_len)
+            ).to_dict()
         publish(terminal, lossless_table(verdict), verdict, out, json)
     raise typer.Exit(0 if verdict["identical"] else 1)

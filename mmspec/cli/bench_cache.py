@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mmspec.cli.options import Json, MaxModelLen, Model, Out, Verbose
+from mmspec.cli.options import Json, MaxModelLen, Model, Out, Verbose, room
 from mmspec.cli.results import measuring, publish
 from mmspec.models import POCKET, resolve_model
 
@@ -46,23 +46,20 @@ def encoder_cache(
             engine, sides = _engine(model, true_size_tower, report)
             if head is not None:
                 engine["draft"] = {"method": "eagle3", "model": head}
-            if max_model_len:
-                engine["max_model_len"] = max_model_len
-            result = measure(engine, side or sides, rounds, report=report).to_dict()
+            result = measure(engine | room(max_model_len), side or sides, rounds, report=report).to_dict()
         publish(terminal, nested_table(result), result, out, json)
 
 
 def _engine(
     model: str, true_size_tower: bool, report: Callable[[str], None]
 ) -> tuple[dict[str, Any], tuple[int, ...]]:
-    if not true_size_tower:
-        resolve_model(model, report)
-        return {
-            "model": model,
-            "draft": None,
-            "dtype": "float32",
-        }, _POCKET_SIDES if model == POCKET else _SIDES
-    from mmspec.bench.large_tower import build
+    sides: tuple[int, ...] = _SIDES
+    if true_size_tower:
+        from mmspec.bench.large_tower import build
 
-    report("building the checkpoint")
-    return {"model": str(build()), "draft": None, "dtype": "float32"}, _SIDES
+        report("building the checkpoint")
+        model = str(build())
+    else:
+        resolve_model(model, report)
+        sides = _POCKET_SIDES if model == POCKET else _SIDES
+    return {"model": model, "draft": None, "dtype": "float32"}, sides

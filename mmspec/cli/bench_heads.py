@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mmspec.cli.options import Head, Json, MaxModelLen, Model, Out, Verbose
+from mmspec.cli.options import Head, Json, MaxModelLen, Model, Out, Verbose, room
 from mmspec.cli.results import measuring, publish
 from mmspec.config import DraftConfig
 from mmspec.draft import draft_on, speculative_config
@@ -38,7 +38,7 @@ def positions(
 
         prompts = caption_prompts(scenes) + question_prompts(scenes)
         kinds = {"image": image_messages(prompts), "text": text_messages()}
-        found = compare(model, draft, kinds, max_tokens=max_tokens, report=report, **_room(max_model_len))
+        found = compare(model, draft, kinds, max_tokens=max_tokens, report=report, **room(max_model_len))
         return {kind: {name: one.to_dict() for name, one in by.items()} for kind, by in found.items()}
 
     _run(measure, model, out, json, verbose)
@@ -79,7 +79,7 @@ def speed(
             repeats=repeats,
             max_tokens=max_tokens,
             report=report,
-            **_room(max_model_len),
+            **room(max_model_len),
         )
         return {name: one.to_dict() for name, one in found.items()}
 
@@ -109,7 +109,3 @@ def _drafting(model: str, head: str | None, **settings: Any) -> DraftConfig:
         raise MmspecError(f"no head comes with mmspec for {model}; name one with --head")
     speculative_config(draft)
     return draft
-
-
-def _room(max_model_len: int | None) -> dict[str, int]:
-    return {"max_model_len": max_model_len} if max_model_len else {}

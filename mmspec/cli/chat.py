@@ -22,6 +22,7 @@ from mmspec.cli.options import (
     draft_from,
     encoder_cache_from,
     fastv_from,
+    room,
 )
 from mmspec.cli.show_kept import Drawing, require_drawable
 from mmspec.cli.terminal import Terminal, engine_terminal, one_line_errors
@@ -75,9 +76,7 @@ def command(
     # In this process the engine starts in half the time, and its end is the command's end.
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     sampling = {"max_tokens": max_tokens, "temperature": temperature, "seed": 0}
-    engine = {"model": model, "max_num_seqs": 1, "fastv": fastv} | (
-        {"max_model_len": max_model_len} if max_model_len else {}
-    )
+    engine = {"model": model, "max_num_seqs": 1, "fastv": fastv, **room(max_model_len)}
     cache = {"encoder_cache": encoder_cache_from(encoder_cache)}
     with (
         engine_terminal(json_only=json, verbose=verbose) as terminal,

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mmspec.cli.options import Json, MaxModelLen, Model, Out, Verbose
+from mmspec.cli.options import Json, MaxModelLen, Model, Out, Verbose, room
 from mmspec.cli.results import measuring, publish
 from mmspec.errors import MmspecError
 from mmspec.models import POCKET, resolve_model
@@ -50,7 +50,7 @@ def evaluate(
                 tokens=k,
                 max_tokens=max_tokens,
                 report=report,
-                **({"max_model_len": max_model_len} if max_model_len else {}),
+                **room(max_model_len),
             )
         result = {
             kind: {at: one.to_dict() for at, one in by_temperature.items()}

@@ -2,7 +2,7 @@
 
 from json import JSONDecodeError, loads
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -85,6 +85,11 @@ EncoderCache = Annotated[
 ]
 
 
+def room(max_model_len: int | None) -> dict[str, int]:
+    """The engine argument of `--max-model-len`, if it was given."""
+    return {"max_model_len": max_model_len} if max_model_len else {}
+
+
 def section_from(option: str, text: str, section: type[Section], example: str) -> Section | None:
     """The typed form of an option that is on, off (None), or JSON.
 
@@ -132,10 +137,7 @@ def draft_from(target: str, method: str, model: str | None, tokens: int | None) 
                 f"draft: --draft-model {model} is given without a method; add --draft eagle3 or draft_model"
             )
         method = draft_on(target, AUTO).method
-    given: dict[str, Any] = {"method": method, "model": model, "num_speculative_tokens": tokens}
-    return draft_on(
-        target, DraftConfig(**{name: value for name, value in given.items() if value is not None})
-    )
+    return draft_on(target, DraftConfig.given(method=method, model=model, num_speculative_tokens=tokens))
 
 
 def fastv_from(keep: float | None, layer: int | None, scores: str | None) -> FastVConfig | None:
@@ -144,10 +146,10 @@ def fastv_from(keep: float | None, layer: int | None, scores: str | None) -> Fas
     Raises:
         MmspecError: a wrong value.
     """
-    given: dict[str, Any] = {"keep": keep, "layer": layer, "scores": scores}
-    given = {name: value for name, value in given.items() if value is not None}
-    config = FastVConfig(**given) if given else None
-    if config is not None and keep is None:
+    if keep is None and layer is None and scores is None:
+        return None
+    config = FastVConfig.given(keep=keep, layer=layer, scores=scores)
+    if keep is None:
         raise MmspecError(
             "--fastv-layer and --fastv-scores say how to prune; say how much with --fastv-keep, "
             "1.0 to leave it to requests"

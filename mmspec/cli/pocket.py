@@ -52,7 +52,7 @@ def evaluate(
 def _scores(scenes: int, perplexity: bool, terminal: Terminal) -> dict[str, object]:
     from PIL import Image
 
-    from mmspec.bench.prompts import prompt_from_image
+    from mmspec.bench.prompts import answerer
     from mmspec.encoders.pocket import build as build_pocket
     from mmspec.encoders.pocket.evaluate import evaluate as evaluate_pocket
     from mmspec.encoders.pocket.evaluate import text_perplexity_ratio
@@ -62,17 +62,15 @@ def _scores(scenes: int, perplexity: bool, terminal: Terminal) -> dict[str, obje
         report("reading plain English")
         ratio = text_perplexity_ratio(folder) if perplexity else None
 
-        from vllm import SamplingParams
-
         from mmspec.llm import LLM
 
         llm = LLM(str(folder), draft=None, dtype="float32", max_num_seqs=32, max_model_len=1024)
 
+        ask = answerer(llm)
+
         def answer(prompts: list[tuple[Image.Image, str]], max_tokens: int) -> list[str]:
             report(f"asking {len(prompts)} questions")
-            messages = [prompt_from_image("", picture, text).messages() for picture, text in prompts]
-            sampling = SamplingParams(temperature=0, max_tokens=max_tokens)
-            return [output.outputs[0].text for output in llm.chat(messages, sampling, use_tqdm=False)]
+            return ask(prompts, max_tokens)
 
         scores = evaluate_pocket(answer, scenes, ratio).to_dict()
         llm.close()

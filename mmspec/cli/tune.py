@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mmspec.cli.options import Draft, DraftModel, Json, MaxModelLen, Model, Out, Verbose, draft_from
+from mmspec.cli.options import Draft, DraftModel, Json, MaxModelLen, Model, Out, Verbose, draft_from, room
 from mmspec.cli.results import measuring, publish
 from mmspec.draft import AUTO
 from mmspec.errors import MmspecError
@@ -70,7 +70,7 @@ def command(
                 max_tokens=max_tokens,
                 report=report,
                 max_num_seqs=max(sizes),
-                **({"max_model_len": max_model_len} if max_model_len else {}),
+                **room(max_model_len),
             )
         by_batch = {size: found[_name(size)] for size in sizes}
         result = tune_result(by_batch)

@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,6 +35,21 @@ def tiny_text_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def quiet_environment(**changes: str) -> dict[str, str]:
     """This process's environment for an engine of a test."""
     return {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "2", **changes}
+
+
+def last_json(*command: str, timeout: float = 900, **environment: str) -> dict[str, Any]:
+    """What a Python command, run from the project's folder, prints as its last line."""
+    done = subprocess.run(
+        [sys.executable, *command],
+        capture_output=True,
+        text=True,
+        env=quiet_environment(**environment),
+        timeout=timeout,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
 
 
 @dataclass

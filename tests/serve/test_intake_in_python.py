@@ -1,15 +1,11 @@
 """The intake through `mmspec.LLM`: notes with every output, refusals in one line, no effect on vLLM's own engines."""
 
-import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.serve.conftest import quiet_environment
+from tests.serve.conftest import last_json
 from tests.tiny import build_checkpoint
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
@@ -23,17 +19,8 @@ TURNED = "turned by 90° clockwise, as its EXIF orientation 6 says"
 def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     family: str = request.param
     model = build_checkpoint(family, tmp_path_factory.mktemp("intake") / family)
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.serve.intake_in_python", str(model), PLACEHOLDERS[family]],
-        capture_output=True,
-        text=True,
-        env=quiet_environment(VLLM_ENABLE_V1_MULTIPROCESSING="0"),
-        timeout=1200,
-        cwd=Path(__file__).parents[2],
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return result
+    command = ("-m", "tests.serve.intake_in_python", str(model), PLACEHOLDERS[family])
+    return last_json(*command, timeout=1200, VLLM_ENABLE_V1_MULTIPROCESSING="0")
 
 
 def same(one: dict[str, Any], other: dict[str, Any]) -> bool:

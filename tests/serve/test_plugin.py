@@ -1,16 +1,12 @@
 """The plugin in real engines: loaded in every process, without effect where mmspec is not configured."""
 
-import json
-import subprocess
-import sys
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from mmspec.patches import AT_LOAD
-from tests.serve.conftest import quiet_environment
+from tests.serve.conftest import last_json
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -33,26 +29,12 @@ if __name__ == "__main__":
 """
 
 
-def run(*command: str, **environment: str) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, *command],
-        capture_output=True,
-        text=True,
-        env=quiet_environment(**environment),
-        timeout=900,
-        cwd=Path(__file__).parents[2],
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return result
-
-
 def test_an_engine_without_mmspec_is_unchanged(tiny_vlm: Path) -> None:
     command = ("-m", "tests.serve.unconfigured", str(tiny_vlm))
     # vLLM brings plugins of its own, which stay.
     others = [plugin.name for plugin in entry_points(group="vllm.general_plugins") if plugin.name != "mmspec"]
-    without = run(*command, VLLM_PLUGINS=",".join(others), VLLM_ENABLE_V1_MULTIPROCESSING="0")
-    present = run(*command, VLLM_ENABLE_V1_MULTIPROCESSING="0")
+    without = last_json(*command, VLLM_PLUGINS=",".join(others), VLLM_ENABLE_V1_MULTIPROCESSING="0")
+    present = last_json(*command, VLLM_ENABLE_V1_MULTIPROCESSING="0")
 
     before, after = without.pop("functions"), present.pop("functions")
     assert present == without
@@ -68,7 +50,7 @@ def test_the_plugin_is_loaded_in_the_engines_own_process(tiny_vlm: Path, tmp_pat
 
     # A function is sent to the worker, which takes pickles only when told to.
     environment = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_ALLOW_INSECURE_SERIALIZATION": "1"}
-    found = run(str(script), str(tiny_vlm), **environment)
+    found = last_json(str(script), str(tiny_vlm), **environment)
 
     assert found["there"] != found["here"]
     assert found["loaded"] is True

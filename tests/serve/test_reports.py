@@ -1,31 +1,18 @@
 """Statistics of requests that end at a stop string, have several answers, or meet others."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.serve.conftest import quiet_environment
+from tests.serve.conftest import last_json
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
 def found(tiny_vlm: Path) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.serve.reports", str(tiny_vlm)],
-        capture_output=True,
-        text=True,
-        env=quiet_environment(VLLM_ENABLE_V1_MULTIPROCESSING="0"),
-        timeout=900,
-        cwd=Path(__file__).parents[2],
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return result
+    return last_json("-m", "tests.serve.reports", str(tiny_vlm), VLLM_ENABLE_V1_MULTIPROCESSING="0")
 
 
 def test_a_request_that_ends_at_a_stop_string_is_reported_like_others(found: dict[str, Any]) -> None:

@@ -1,9 +1,13 @@
 """The arithmetic of `mmspec bench fastv`."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from mmspec.bench.fastv import Setting, answers_by_share
 from mmspec.bench.fastv_time import WIDTHS, Shape, _ratios, operations
 
 
@@ -60,3 +64,20 @@ def test_answers_by_share_are_drawn(tmp_path: Path) -> None:
     plot({"accuracy": figures, "recall": figures}, tmp_path / "plot.png")
 
     assert Image.open(tmp_path / "plot.png").size[0] > 500
+
+
+def test_answers_with_nothing_dropped_are_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def evaluate(answer: Any, scenes: int, ratio: Any) -> Any:
+        asked.append(scenes)
+        return SimpleNamespace(accuracy=len(asked), object_recall=-len(asked))
+
+    monkeypatch.setattr("mmspec.encoders.pocket.evaluate.evaluate", evaluate)
+    monkeypatch.setattr("mmspec.bench.fastv._engine", lambda *arguments: Mock())
+    setting = Setting("model", 2, (0.5, 1.0), {})
+
+    found = answers_by_share(setting, ["last", "random"], 4, lambda line: None)
+
+    assert found["accuracy"] == {"last": {"0.5": 1, "1.0": 2}, "random": {"0.5": 3, "1.0": 2}}
+    assert found["recall"]["random"] == {"0.5": -3, "1.0": -2}

@@ -8,13 +8,13 @@ from mmspec.encoders.cache.connector.lookups import Lookups
 from mmspec.encoders.cache.connector.messages import Load, StepMetadata, WorkerReport
 from mmspec.encoders.cache.keys import FeatureKey
 from mmspec.encoders.cache.store import Held, TieredStore
+from mmspec.encoders.fastv.prompt import VISUAL
 from mmspec.encoders.fastv.salt import given_salt
 
 if TYPE_CHECKING:
     from vllm.v1.core.sched.output import SchedulerOutput
     from vllm.v1.request import Request
 
-_KEPT = ("image", "video")  # modalities
 _IDLE_WAIT_SECONDS = 0.005
 
 
@@ -125,7 +125,7 @@ class SchedulerSide:
             self._store.release(held)
 
     def _key(self, request: "Request", feature: Any) -> FeatureKey | None:
-        if feature.modality not in _KEPT:
+        if feature.modality not in VISUAL:
             return None
         return self.keyring.key(feature.identifier, given_salt(request.cache_salt))
 
