@@ -8,6 +8,7 @@ import typer
 from mmspec.cli import head_capture, head_eval, head_train
 from mmspec.cli.options import Json
 from mmspec.cli.terminal import engine_terminal, one_line_errors
+from mmspec.defaults import engine_defaults
 from mmspec.models import resolve_model
 
 app = typer.Typer(
@@ -39,7 +40,7 @@ def check(
         int | None, typer.Option(min=1, help="Parts that the target is cut into.", show_default="any")
     ] = None,
     dtype: Annotated[
-        str | None, typer.Option(help="What the engine will run in.", show_default="the target's")
+        str | None, typer.Option(help="What the engine will run in.", show_default="as mmspec serve does")
     ] = None,
     json: Json = False,
     verbose: _Verbose = False,
@@ -56,7 +57,7 @@ def check(
             resolve_model(target, terminal.remarks.print),
             draft_tensor_parallel_size=draft_tensor_parallel_size,
             tensor_parallel_size=tensor_parallel_size,
-            dtype=dtype,
+            dtype=dtype or engine_defaults(target, ()).get("dtype"),
         )
         unread = any(mismatch.aspect == "target" for mismatch in found)
         fits = not unread and not any(mismatch.fatal for mismatch in found)
