@@ -2,8 +2,8 @@
 
 python benchmarks/head_vision.py DATA RUN [RUN ...] [--target pocket] [--out FILE]
 
-DATA is what `mmspec head capture` wrote, each RUN a folder of `mmspec head train` on it. Hidden rows are left out of the
-head's attention, so that what it knows of the picture comes through the target's states of the text behind it.
+DATA is what `mmspec head capture` wrote, each RUN a folder of `mmspec head train` on it. Hidden rows are left out of
+the head's attention, so that what it knows of the picture comes through the target's states of the text behind it.
 """
 
 import argparse
