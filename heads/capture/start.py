@@ -44,6 +44,9 @@ def engine_arguments(target: CaptureTarget, spool: Path) -> dict[str, Any]:
         }
         # Its two halves count uses, and a prompt that is sent twice would put them out of step.
         arguments["mm_processor_cache_gb"] = 0
+        # Switches the patches on: extraction is a draft to vLLM, and stock vLLM's CPU build draws the answers of
+        # drafting engines with the wrong temperature (vLLM issue 55005).
+        arguments["additional_config"] = {"mmspec": {}}
     return arguments
 
 

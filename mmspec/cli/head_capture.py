@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from mmspec.cli.options import Json, MaxModelLen, Model, Verbose
 from mmspec.cli.terminal import Terminal, engine_terminal, one_line_errors
+from mmspec.compat import is_cpu_build
 from mmspec.errors import MmspecError
 from mmspec.models import POCKET, resolve_model
 
@@ -97,6 +98,11 @@ def _capture(
         name = resolve_model(model, report)
         arguments = engine_defaults(model, given) | given
         target = describe_target(name, layers, arguments.get("dtype", "auto"))
+    if settings.temperature and not target.multimodal and is_cpu_build():
+        raise MmspecError(
+            "--temperature: vLLM's CPU build draws the answers of a text-only target wrongly here (vLLM issue "
+            "55005); capture them greedily, or on a GPU"
+        )
 
     def start(target: "CaptureTarget", spool: Path) -> AbstractContextManager[Any]:
         return _engine(target, spool, arguments)

@@ -88,7 +88,7 @@ def prompts(name: str, pictures: dict[str, Image], tmp_path_factory: pytest.Temp
 
 @pytest.fixture(scope="module")
 def dataset(target: Path, prompts: Path) -> CapturedDataset:
-    return CapturedDataset(_capture(target, prompts, prompts.parent / "data"))
+    return CapturedDataset(_capture(target, _greedy(prompts, prompts.parent / "data")))
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +172,7 @@ def test_chunked_prefill_and_recomputed_states_change_nothing(
     """Without prefix caching the states of answers come from a prefill, here in chunks of 24 tokens."""
     folder = prompts.parent / "chunked"
     again = CapturedDataset(
-        _capture(target, prompts, folder, enable_prefix_caching=False, max_num_batched_tokens=24)
+        _capture(target, _greedy(prompts, folder), enable_prefix_caching=False, max_num_batched_tokens=24)
     )
     _assert_same(dataset, again)
 
@@ -222,7 +222,20 @@ def _data_url(image: Image) -> str:
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
 
 
-def _capture(model: Path, prompts: Path, folder: Path, **engine: Any) -> Path:
+def test_sampled_answers_are_drawn_as_asked(
+    name: str, target: Path, prompts: Path, dataset: CapturedDataset, tmp_path: Path
+) -> None:
+    if name == "llama":
+        pytest.skip("the command refuses to sample answers of a text-only target on a CPU")
+    # With the likeliest token alone left to draw from, drawing is greedy, whatever the temperature.
+    narrow = CaptureSettings(prompts, tmp_path / "data", temperature=1.0, top_p=1e-6, max_tokens=TOKENS)
+    sampled = CapturedDataset(_capture(target, narrow))
+    assert len(sampled) == len(dataset)
+    for index in range(len(dataset)):
+        assert torch.equal(sampled[index]["input_ids"], dataset[index]["input_ids"])
+
+
+def _capture(model: Path, settings: CaptureSettings, **engine: Any) -> Path:
     from tests.engine.in_process import running_engine
 
     @contextmanager
@@ -231,8 +244,12 @@ def _capture(model: Path, prompts: Path, folder: Path, **engine: Any) -> Path:
             yield CaptureEngine(llm, target, spool)
 
     described = describe_target(str(model), AUX_LAYERS, "float32")
-    capture(CaptureSettings(prompts=prompts, folder=folder, max_tokens=TOKENS), described, start)
-    return folder
+    capture(settings, described, start)
+    return settings.folder
+
+
+def _greedy(prompts: Path, folder: Path) -> CaptureSettings:
+    return CaptureSettings(prompts, folder, max_tokens=TOKENS)
 
 
 def _recorder(llm: Any) -> list[Seen]:
