@@ -26,7 +26,8 @@ def packaged_head(model: str) -> str | None:
 
 
 def draft_on(model: str, draft: DraftConfig | str | None) -> DraftConfig:
-    """How to draft for `model`: "auto" and an eagle3 without a head become the packaged head where there is one.
+    """How to draft for `model`: "auto" and an eagle3 without a head become the packaged head where there is one, with
+    the number of tokens that suits it.
 
     Args:
         model: the target as the user calls it.
@@ -37,7 +38,10 @@ def draft_on(model: str, draft: DraftConfig | str | None) -> DraftConfig:
         draft = "eagle3" if head else "ngram"
     config = draft_config(draft)
     if config.method == "eagle3" and config.model is None and head:
-        return config.model_copy(update={"model": head})
+        from mmspec.heads.pocket import TOKENS
+
+        tokens = config.num_speculative_tokens or TOKENS
+        return config.model_copy(update={"model": head, "num_speculative_tokens": tokens})
     return config
 
 

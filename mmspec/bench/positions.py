@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from mmspec.bench.prompts import Prompt
 from mmspec.config import DraftConfig
 from mmspec.defaults import engine_defaults, keep_thread_count
 from mmspec.draft import speculative_config
@@ -56,25 +55,6 @@ def compare(
             found[kind][name] = acceptance_in_engine(llm, conversations, max_tokens)
         close_engine(llm)
     return found
-
-
-def text_messages() -> list[list[dict[str, Any]]]:
-    """Questions without a picture."""
-    questions = (
-        "What is the capital of France?",
-        "Write two sentences about the sea.",
-        "How do I boil an egg?",
-        "Name three kinds of fruit.",
-        "Why is the sky blue?",
-        "Give me a short poem about winter.",
-        "What can I do on a rainy day?",
-        "Explain what a library is.",
-    )
-    return [[{"role": "user", "content": question}] for question in questions]
-
-
-def image_messages(prompts: Sequence[Prompt]) -> list[list[dict[str, Any]]]:
-    return [prompt.messages() for prompt in prompts]
 
 
 def acceptance_in_engine(

@@ -17,14 +17,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Prompt:
-    """One question about one picture; `name` tells it apart in results."""
+    """One question, about a picture if there is one; `name` tells it apart in results."""
 
     name: str
-    picture: dict[str, Any]  # a message part
+    picture: dict[str, Any] | None  # a message part
     question: str
 
     def messages(self) -> list[dict[str, Any]]:
-        return user_message(self.question, [self.picture])
+        return user_message(self.question, [self.picture] if self.picture else [])
+
+
+def text_prompts() -> list[Prompt]:
+    """Questions without a picture."""
+    questions = (
+        "What is the capital of France?",
+        "Write two sentences about the sea.",
+        "How do I boil an egg?",
+        "Name three kinds of fruit.",
+        "Why is the sky blue?",
+        "Give me a short poem about winter.",
+        "What can I do on a rainy day?",
+        "Explain what a library is.",
+    )
+    return [Prompt(question, None, question) for question in questions]
 
 
 def example_prompts(folder: Path | None = None) -> list[Prompt]:

@@ -33,11 +33,11 @@ def positions(
     draft = _drafting(model, head, num_speculative_tokens=k)
 
     def measure(report: Callable[[str], None]) -> dict[str, Any]:
-        from mmspec.bench.positions import compare, image_messages, text_messages
-        from mmspec.bench.prompts import caption_prompts, question_prompts
+        from mmspec.bench.positions import compare
+        from mmspec.bench.prompts import caption_prompts, question_prompts, text_prompts
 
-        prompts = caption_prompts(scenes) + question_prompts(scenes)
-        kinds = {"image": image_messages(prompts), "text": text_messages()}
+        prompts = {"image": caption_prompts(scenes) + question_prompts(scenes), "text": text_prompts()}
+        kinds = {kind: [prompt.messages() for prompt in asked] for kind, asked in prompts.items()}
         found = compare(model, draft, kinds, max_tokens=max_tokens, report=report, **room(max_model_len))
         return {kind: {name: one.to_dict() for name, one in by.items()} for kind, by in found.items()}
 
@@ -56,12 +56,13 @@ def speed(
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Time per output token with drafting off and on in turn: captions, questions, batches of 4, temperature 0.8."""
+    """Time per output token with drafting off and on in turn: captions, questions, batches of 4, temperature 0.8,
+    and questions without a picture."""
 
     draft = _drafting(model, head)
 
     def measure_all(report: Callable[[str], None]) -> dict[str, Any]:
-        from mmspec.bench.prompts import caption_prompts, question_prompts
+        from mmspec.bench.prompts import caption_prompts, question_prompts, text_prompts
         from mmspec.bench.speed import Case, measure
 
         captions, questions = caption_prompts(scenes), question_prompts(scenes)
@@ -70,6 +71,7 @@ def speed(
             "questions": Case(questions),
             "batch_4": Case(captions, batch=4),
             "temperature_0_8": Case(captions, temperature=0.8),
+            "text": Case(text_prompts()),
         }
         found = measure(
             model,

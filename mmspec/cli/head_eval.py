@@ -64,13 +64,12 @@ def _kinds(model: str, files: list[Path] | None, scenes: int) -> dict[str, list[
         return {path.stem: _read(path) for path in files}
     if model != POCKET:
         raise MmspecError("give --prompts: only the pocket model has prompts of its own")
-    from mmspec.bench.positions import text_messages
-    from mmspec.bench.prompts import caption_prompts, question_prompts
+    from mmspec.bench.prompts import caption_prompts, question_prompts, text_prompts
 
     return {
         "captions": [prompt.messages() for prompt in caption_prompts(scenes)],
         "questions": [prompt.messages() for prompt in question_prompts(scenes)],
-        "text": text_messages(),
+        "text": [prompt.messages() for prompt in text_prompts()],
     }
 
 

@@ -111,7 +111,9 @@ def test_the_pocket_model_drafts_with_the_head_that_comes_with_it(
 ) -> None:
     monkeypatch.setattr(pocket, "head_folder", lambda: tmp_path)
 
-    assert draft_on("pocket", "auto") == DraftConfig(method="eagle3", model=str(tmp_path))
+    assert draft_on("pocket", "auto") == DraftConfig(
+        method="eagle3", model=str(tmp_path), num_speculative_tokens=pocket.TOKENS
+    )
     assert draft_on("pocket", DraftConfig(method="eagle3", num_speculative_tokens=3)).model == str(tmp_path)
     assert draft_on("pocket", DraftConfig(method="eagle3", model="a/head")).model == "a/head"
     assert draft_on("pocket", None).method == "none"
