@@ -105,6 +105,12 @@ class TieredStore:
             if level.takes(key):
                 level.missed()
 
+    def skipped(self, key: FeatureKey) -> None:
+        """Counts an entry that was not even handed in, for want of room: skipped by all tiers."""
+        for level in self._levels:
+            if level.takes(key):
+                level.skipped()
+
     def far(self, key: FeatureKey) -> bool:
         """Whether a tier on another machine might have the entry: only `hold` and `get` find out."""
         return any(not level.tier.local and level.takes(key) for level in self._levels)
@@ -125,7 +131,7 @@ class TieredStore:
                 return held
         if not folders or (hit := self.get(key)) is None:
             return None
-        folders[0].flush(seconds=5.0)  # `get` has put it there, or it was on its way
+        folders[0].flush(5.0, key)  # `get` has put it there, or it was on its way
         held = self._hold_in(folders[0], key, keep, ())
         return None if held is None else replace(held, found=hit.tier)
 
@@ -149,6 +155,11 @@ class TieredStore:
     def counters(self) -> dict[str, dict[str, float]]:
         """Of each tier by name, what this process did with it: cheap, unlike `stats`."""
         return {level.tier.name: level.counters() for level in self._levels}
+
+    @property
+    def changes(self) -> int:
+        """How often `counters` have changed."""
+        return sum(level.changes for level in self._levels)
 
     def report(self) -> list[str]:
         """What was found, a line a tier, for the log of a start."""

@@ -157,6 +157,22 @@ def test_a_slow_tier_does_not_hold_up_the_others(disk: FolderTier) -> None:
     assert len(slow.held) == 20
 
 
+def test_a_tier_that_cannot_be_closed_does_not_keep_the_others_open() -> None:
+    class Broken(FakeTier):
+        def close(self) -> None:
+            raise TierUnavailable("no lock")
+
+    closed: list[str] = []
+
+    class Counting(FakeTier):
+        def close(self) -> None:
+            closed.append(self.name)
+
+    TieredStore([Broken("broken"), Counting("good")]).close()
+
+    assert closed == ["good"]
+
+
 def test_closing_stores_what_waits_but_not_for_ever() -> None:
     quick, stuck = FakeTier("quick"), FakeTier("stuck")
     stuck.gate.clear()
@@ -263,6 +279,30 @@ def test_holding_an_entry_for_another_process(tmp_path: Path) -> None:
     assert scheduler.hold(key(100)) is None
     for store in (scheduler, worker):
         store.close()
+
+
+def test_holding_waits_for_its_own_entry_only(tmp_path: Path) -> None:
+    """What others put behind it may take as long as it likes."""
+    far, gate = FakeTier("remote", persistent=True, local=False), threading.Event()
+    far.put(key(1), entry(1))
+
+    class Busy(FolderTier):
+        def put(self, key: FeatureKey, entry: Entry) -> bool:
+            if not (tmp_path / "entries").exists():
+                store.put(other, entry)  # while the first is being stored
+            else:
+                assert gate.wait(30)
+            return super().put(key, entry)
+
+    other = key(2)
+    store = TieredStore([Busy(tmp_path, 10**6), far])
+    started = time.monotonic()
+    held = store.hold(key(1))
+
+    assert held is not None and time.monotonic() - started < 4
+    gate.set()
+    store.release(held)
+    store.close()
 
 
 def test_what_was_read_to_hold_it_is_not_read_again_here(tmp_path: Path) -> None:
