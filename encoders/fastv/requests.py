@@ -8,7 +8,7 @@ from mmspec.encoders.fastv.fitting import longest_prompt, setting_to_raise
 from mmspec.encoders.fastv.prompt import VISUAL
 from mmspec.encoders.fastv.salt import own_salt
 from mmspec.encoders.fastv.settings import FastVSettings, engine_settings
-from mmspec.encoders.fastv.unpruned import Unpruned
+from mmspec.encoders.fastv.unpruned import TOO_LONG, Unpruned
 from mmspec.errors import MmspecError
 
 
@@ -82,7 +82,7 @@ def settle(request: Any, budget: Budget | None, door: Door) -> None:
     length = len(request.prompt_token_ids or ())
     if prunes and length > door.longest:
         door.unpruned.note(
-            "too long for one step",
+            TOO_LONG,
             f"a prompt of {length} tokens is longer than a step of {door.longest} and is not pruned; "
             f"raise {door.raise_for_more}",
         )

@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 _log = logging.getLogger("vllm.plugins.mmspec")
+TOO_LONG = "too long for one step"
 # Without vLLM's name in it: those metrics it forgets when another engine starts in the process.
 NAME = "mmspec_fastv_unpruned_prompts"
 
@@ -26,7 +27,7 @@ class Unpruned:
     def __init__(self, model_name: str) -> None:
         self._model_name = model_name
         self._told: dict[str, int] = {}  # by reason
-        unpruned_prompts()
+        unpruned_prompts().labels(model_name, TOO_LONG)  # a page with a nought says more than one without
 
     def note(self, reason: str, line: str) -> None:
         """One more prompt; `line` says what to do about it, and is logged for the 1st, 10th, 100th, …"""

@@ -8,7 +8,7 @@ import pytest
 from PIL.Image import Image
 
 from mmspec.encoders.fastv.recording import Kept, record_kept
-from mmspec.encoders.fastv.unpruned import NAME
+from mmspec.encoders.fastv.unpruned import NAME, TOO_LONG
 from mmspec.stats import request_stats
 from tests.conftest import Checkpoints
 from tests.engine.scenarios import chat
@@ -183,5 +183,5 @@ def counted(model: str) -> float:
     """What `/metrics` says."""
     from prometheus_client import REGISTRY
 
-    labels = {"model_name": model, "reason": "too long for one step"}
+    labels = {"model_name": model, "reason": TOO_LONG}
     return REGISTRY.get_sample_value(f"{NAME}_total", labels) or 0.0

@@ -9,7 +9,7 @@ from mmspec.encoders.fastv.budget import Budget
 from mmspec.encoders.fastv.requests import Door, asked_budget
 from mmspec.encoders.fastv.requests import settle as settle_at
 from mmspec.encoders.fastv.settings import FastVSettings
-from mmspec.encoders.fastv.unpruned import NAME
+from mmspec.encoders.fastv.unpruned import NAME, TOO_LONG
 from mmspec.errors import MmspecError
 
 LONGEST = 100
@@ -64,14 +64,14 @@ def counted(reason: str) -> float:
 def test_a_prompt_longer_than_a_step_goes_on_whole_is_counted_and_shares_its_blocks(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    before, longest, longer = counted("too long for one step"), request(length=100), request(length=101)
+    before, longest, longer = counted(TOO_LONG), request(length=100), request(length=101)
     settle(longest, None, HALF)
     settle(longer, Budget(keep=0.25), HALF)
 
     assert longest.sampling_params.extra_args == {"fastv_keep": 0.5} and longest.cache_salt
     assert longer.sampling_params.extra_args is None and longer.cache_salt is None
     assert not longer.sampling_params.skip_reading_prefix_cache
-    assert counted("too long for one step") == before + 1
+    assert counted(TOO_LONG) == before + 1
     line = "a prompt of 101 tokens is longer than a step of 100 and is not pruned; raise --max-num-batched-tokens"
     assert f"{line} (1 so far)" in caplog.text
 

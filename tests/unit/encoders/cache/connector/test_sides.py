@@ -190,7 +190,12 @@ def test_a_step_that_did_nothing_with_the_cache_reports_nothing_and_looks_at_not
     engine.worker.report()
     looked: list[int] = []
     counters = engine.store.counters
-    monkeypatch.setattr(engine.store, "counters", lambda: looked.append(1) or counters())
+
+    def counting() -> Any:
+        looked.append(1)
+        return counters()
+
+    monkeypatch.setattr(engine.store, "counters", counting)
 
     assert engine.worker.report() is None and not looked
     engine.store.contains(key := engine.scheduler.keyring.key(OTHER, None))  # type: ignore[arg-type]
