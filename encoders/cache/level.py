@@ -95,13 +95,17 @@ class Level:
             self.skipped()
         return taken
 
-    def hold(self, key: FeatureKey) -> tuple[str, Entry] | None:
-        """As `FolderTier.hold`: a lookup that counts, unlike the `take`s that follow in every worker."""
+    def hold(self, key: FeatureKey, *, counts: bool = True) -> tuple[str, Entry] | None:
+        """As `FolderTier.hold`: a lookup that counts, unlike the `take`s that follow in every worker.
+
+        Args:
+            counts: False where the entry is known to have come from elsewhere just now.
+        """
         tier = self.tier
         if not isinstance(tier, FolderTier):
             return None
         reached, found, seconds = self._try(self._reading, lambda: tier.hold(key), None)
-        if reached:
+        if reached and counts:
             self._count(hits=int(found is not None), misses=int(found is None), load_seconds=seconds)
         return found
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from PIL.Image import Image
+from PIL.Image import Image, frombytes
 from safetensors.torch import load_file, save_file
 
 from mmspec.encoders.cache import FolderTier
@@ -71,6 +71,7 @@ def test_an_engine_through_its_life(
     assert not engine.core.vllm_config.ec_transfer_config.mm_encoder_output_widths
     _what_was_driven_out_is_loaded(engine, expected)
     _the_same_picture_at_once_is_encoded_once(engine, expected)
+    _two_shapes_of_the_same_bytes_are_two_pictures(engine, expected)
     _ids_of_users_stay_in_host_memory(engine, expected, disk)
     _a_salt_keeps_requests_apart(engine, expected)
     _aborted_loads_leave_nothing(engine, expected, disk)
@@ -102,6 +103,14 @@ def _the_same_picture_at_once_is_encoded_once(engine: CachingEngine, expected: E
     engine.ask(prompt_of(other))
     assert engine.ask(twice, prompt_of(picture)) == [expected(picture, picture), expected(picture)]
     assert engine.encoded() == 0
+
+
+def _two_shapes_of_the_same_bytes_are_two_pictures(engine: CachingEngine, expected: Expected) -> None:
+    pixels = bytes(range(250)) * 54
+    shapes = [frombytes("RGB", size, pixels) for size in ((30, 150), (150, 30))]
+    for _ in range(2):
+        assert engine.ask(*map(prompt_of, shapes)) == [expected(shape) for shape in shapes]
+    assert engine.encoded() == 2
 
 
 def _ids_of_users_stay_in_host_memory(engine: CachingEngine, expected: Expected, disk: Path) -> None:

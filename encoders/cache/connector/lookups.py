@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from mmspec.encoders.cache.keys import FeatureKey
-from mmspec.encoders.cache.store import Held, TieredStore
+from mmspec.encoders.cache.store import TieredStore
+from mmspec.encoders.cache.tier import Held
 
 _log = logging.getLogger("vllm.plugins.mmspec")
 _THREADS = 4

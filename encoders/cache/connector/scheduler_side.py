@@ -7,7 +7,8 @@ from mmspec.encoders.cache.connector.keyring import Keyring
 from mmspec.encoders.cache.connector.lookups import Lookups
 from mmspec.encoders.cache.connector.messages import Load, StepMetadata, WorkerReport
 from mmspec.encoders.cache.keys import FeatureKey
-from mmspec.encoders.cache.store import Held, TieredStore
+from mmspec.encoders.cache.store import TieredStore
+from mmspec.encoders.cache.tier import Held
 from mmspec.encoders.fastv.prompt import VISUAL
 from mmspec.encoders.fastv.salt import given_salt
 
