@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from vllm.compilation.backends import set_model_tag
 from vllm.compilation.decorators import support_torch_compile
-from vllm.config import CUDAGraphMode
+from vllm.config import CUDAGraphMode, set_current_vllm_config
 from vllm.forward_context import get_forward_context
 
 from mmspec.encoders.fastv.passage import Output
@@ -66,12 +66,8 @@ class Tail:
         shape = positions.shape[-1], text.hf_text_config.hidden_size
         states = torch.zeros(shape, dtype=text.dtype, device=positions.device)
         try:
-            with set_model_tag("fastv_tail"):
-                layers = _Layers(
-                    layers=self._inner.layers[self._first :],
-                    wanted=self._wanted(),
-                    vllm_config=self._vllm_config,
-                )
+            with set_current_vllm_config(self._vllm_config), set_model_tag("fastv_tail"):
+                layers = _Layers(layers=self._inner.layers[self._first :], wanted=self._wanted())
                 if layers.do_not_compile:
                     self._failed = True
                     return

@@ -27,7 +27,7 @@ def _wrap(original: Callable[..., Any]) -> Callable[..., Any]:
             vars(self)[_DOOR] = Door.of(self.vllm_config)
         door: Door | None = vars(self)[_DOOR]
         try:
-            budget = asked_budget(params, door and door.settings)
+            budget = asked_budget(params, None if door is None else door.settings)
             request = original(self, request_id, prompt, params, *args, **kwargs)
             if door is not None:
                 settle(request, budget, door)
