@@ -18,8 +18,8 @@ from mmspec.encoders.cache.keys import (
 from mmspec.encoders.cache.opening import default_directory, open_store
 from mmspec.encoders.cache.remote import RedisTier
 from mmspec.encoders.cache.sizes import format_size, parse_duration, parse_size
-from mmspec.encoders.cache.store import Held, Hit, TieredStore
-from mmspec.encoders.cache.tier import Tier, TierStats, TierUnavailable
+from mmspec.encoders.cache.store import TieredStore
+from mmspec.encoders.cache.tier import Held, Hit, Tier, TierStats, TierUnavailable
 
 __all__ = [
     "Encoder",

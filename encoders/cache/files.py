@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from mmspec.encoders.cache.entry import Corrupt, Description, Entry, assemble, describe
+from mmspec.encoders.cache.locks import private
 
 SUFFIX = ".safetensors"
 _NAME = re.compile(r"[0-9a-f]{64}")
@@ -42,7 +43,7 @@ class Paths:
         """Sets room aside: dropping entries from a full disk needs some for the index."""
         if self.reserve.exists() or shutil.disk_usage(self.folder).free < if_free:
             return
-        with self.reserve.open("wb") as file:
+        with open(self.reserve, "wb", opener=private) as file:
             os.posix_fallocate(file.fileno(), 0, RESERVE)
 
     def entry(self, name: str) -> Path:

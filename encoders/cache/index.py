@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from mmspec.encoders.cache.entry import LAYOUT
-from mmspec.encoders.cache.locks import locked
+from mmspec.encoders.cache.locks import locked, private
 from mmspec.encoders.cache.tier import TierUnavailable
 
 Result = TypeVar("Result")
@@ -113,6 +113,7 @@ class Index:
         if self._connection is not None and self._inode == _inode(self._path):
             return self._connection
         self._drop_connection()
+        open(self._path, "ab", opener=private).close()  # its log takes its permissions over
         connection = sqlite3.connect(
             self._path, timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False
         )

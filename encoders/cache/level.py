@@ -52,6 +52,7 @@ class Level:
     ) -> None:
         self.tier = tier
         self._counters = Counters()
+        self.changes = 0  # how often they have changed
         self._lock = threading.Lock()
         self._reading = Breaker(f"reading the {tier.name} tier", retry_seconds, clock)
         self._writing = Breaker(f"writing the {tier.name} tier", retry_seconds, clock)
@@ -83,19 +84,28 @@ class Level:
         """Counts a lookup that `contains` has answered."""
         self._count(misses=1)
 
+    def skipped(self) -> None:
+        """Counts an entry that nobody had the room to hand in."""
+        self._count(skipped=1)
+
     def offer(self, key: FeatureKey, entry: Entry) -> bool:
         """Stores the entry later; False when it is not going to be stored."""
         taken = self._writing.due and self._writer.offer(key, entry)
-        self._count(skipped=0 if taken else 1)
+        if not taken:
+            self.skipped()
         return taken
 
-    def hold(self, key: FeatureKey) -> tuple[str, Entry] | None:
-        """As `FolderTier.hold`: a lookup that counts, unlike the `take`s that follow in every worker."""
+    def hold(self, key: FeatureKey, *, counts: bool = True) -> tuple[str, Entry] | None:
+        """As `FolderTier.hold`: a lookup that counts, unlike the `take`s that follow in every worker.
+
+        Args:
+            counts: False where the entry is known to have come from elsewhere just now.
+        """
         tier = self.tier
         if not isinstance(tier, FolderTier):
             return None
         reached, found, seconds = self._try(self._reading, lambda: tier.hold(key), None)
-        if reached:
+        if reached and counts:
             self._count(hits=int(found is not None), misses=int(found is None), load_seconds=seconds)
         return found
 
@@ -132,13 +142,16 @@ class Level:
         with self._lock:
             return asdict(self._counters)
 
-    def flush(self, seconds: float) -> bool:
-        return self._writer.flush(seconds)
+    def flush(self, seconds: float, key: FeatureKey | None = None) -> bool:
+        return self._writer.flush(seconds, key)
 
     def close(self, seconds: float) -> None:
         if not self._writer.close(seconds):
             _log.warning("encoder cache: the %s tier was closed before all was stored", self.tier.name)
-        self.tier.close()
+        try:
+            self.tier.close()
+        except Exception as error:  # the other tiers are to be closed, too, and the engine ends as it would
+            _log.warning("encoder cache: the %s tier was not closed properly: %s", self.tier.name, error)
 
     def _store(self, key: FeatureKey, entry: Entry) -> None:
         reached, stored, seconds = self._try(self._writing, lambda: self.tier.put(key, entry), False)
@@ -172,5 +185,6 @@ class Level:
 
     def _count(self, **by: float) -> None:
         with self._lock:
+            self.changes += 1
             for name, value in by.items():
                 setattr(self._counters, name, getattr(self._counters, name) + value)

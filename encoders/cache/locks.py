@@ -1,10 +1,16 @@
 """A lock between processes."""
 
 import fcntl
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+
+def private(path: str | Path, flags: int) -> int:
+    """For `open`: makes files for their user alone, whatever the folder that they are in allows."""
+    return os.open(path, flags, 0o600)
 
 
 @contextmanager
@@ -15,7 +21,7 @@ def locked(path: Path, seconds: float) -> Iterator[None]:
         OSError: the file cannot be made, or another process held it for `seconds`.
     """
     deadline = time.monotonic() + seconds
-    with path.open("ab") as file:
+    with open(path, "ab", opener=private) as file:
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,31 +12,10 @@ from mmspec.encoders.cache.folder import FolderTier
 from mmspec.encoders.cache.keys import FeatureKey
 from mmspec.encoders.cache.level import Level
 from mmspec.encoders.cache.sizes import format_size
-from mmspec.encoders.cache.tier import Tier
+from mmspec.encoders.cache.tier import Held, Hit, Tier
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Hit:
-    """An entry, and the name of the tier that had it."""
-
-    entry: Entry
-    tier: str
-
-
-@dataclass(frozen=True)
-class Held:
-    """An entry that stays readable until it is released. Plain text, to be sent to another process.
-
-    Attributes:
-        tier: where it is held.
-        found: the tier that had it: another one when it came over the network.
-    """
-
-    tier: str
-    token: str
-    found: str
+_STORE_SECONDS = 5.0  # that a search waits for an entry to be stored
 
 
 class TieredStore:
@@ -70,14 +49,7 @@ class TieredStore:
 
     def get(self, key: FeatureKey) -> Hit | None:
         """The entry from the first tier that has it; the tiers before are given it, in the background."""
-        for depth, level in enumerate(self._levels):
-            entry = level.get(key) if level.takes(key) else None
-            if entry is not None:
-                for faster in self._levels[:depth]:
-                    if faster.takes(key):
-                        faster.offer(key, entry)
-                return Hit(entry, level.tier.name)
-        return None
+        return self._get_from(self._levels, key)
 
     def put(self, key: FeatureKey, entry: Entry) -> bool:
         """Stores the entry in the background, where its key may go; its data must not change any more.
@@ -105,6 +77,12 @@ class TieredStore:
             if level.takes(key):
                 level.missed()
 
+    def skipped(self, key: FeatureKey) -> None:
+        """Counts an entry that was not even handed in, for want of room: skipped by all tiers."""
+        for level in self._levels:
+            if level.takes(key):
+                level.skipped()
+
     def far(self, key: FeatureKey) -> bool:
         """Whether a tier on another machine might have the entry: only `hold` and `get` find out."""
         return any(not level.tier.local and level.takes(key) for level in self._levels)
@@ -121,12 +99,16 @@ class TieredStore:
         """
         folders = [level for level in self._levels if isinstance(level.tier, FolderTier) and level.takes(key)]
         for depth, level in enumerate(folders):
+            level.flush(_STORE_SECONDS, key)  # it may be on its way
             if (held := self._hold_in(level, key, keep, folders[:depth])) is not None:
                 return held
-        if not folders or (hit := self.get(key)) is None:
+        others = [level for level in self._levels if level not in folders]
+        if not folders or (hit := self._get_from(others, key)) is None:
             return None
-        folders[0].flush(seconds=5.0)  # `get` has put it there, or it was on its way
-        held = self._hold_in(folders[0], key, keep, ())
+        for folder in folders:
+            folder.offer(key, hit.entry)
+        folders[0].flush(_STORE_SECONDS, key)
+        held = self._hold_in(folders[0], key, keep, (), counts=False)
         return None if held is None else replace(held, found=hit.tier)
 
     def take(self, key: FeatureKey, held: Held) -> Entry | None:
@@ -149,6 +131,11 @@ class TieredStore:
     def counters(self) -> dict[str, dict[str, float]]:
         """Of each tier by name, what this process did with it: cheap, unlike `stats`."""
         return {level.tier.name: level.counters() for level in self._levels}
+
+    @property
+    def changes(self) -> int:
+        """How often `counters` have changed."""
+        return sum(level.changes for level in self._levels)
 
     def report(self) -> list[str]:
         """What was found, a line a tier, for the log of a start."""
@@ -173,8 +160,20 @@ class TieredStore:
         for level in self._levels:
             level.close(seconds)
 
-    def _hold_in(self, level: Level, key: FeatureKey, keep: bool, faster: Sequence[Level]) -> Held | None:
-        found = level.hold(key)
+    def _get_from(self, levels: Sequence[Level], key: FeatureKey) -> Hit | None:
+        for depth, level in enumerate(levels):
+            entry = level.get(key) if level.takes(key) else None
+            if entry is not None:
+                for faster in levels[:depth]:
+                    if faster.takes(key):
+                        faster.offer(key, entry)
+                return Hit(entry, level.tier.name)
+        return None
+
+    def _hold_in(
+        self, level: Level, key: FeatureKey, keep: bool, faster: Sequence[Level], *, counts: bool = True
+    ) -> Held | None:
+        found = level.hold(key, counts=counts)
         if found is None:
             return None
         token, entry = found

@@ -42,6 +42,28 @@ class TierStats:
     corrupt: int = 0
 
 
+@dataclass(frozen=True)
+class Hit:
+    """An entry, and the name of the tier that had it."""
+
+    entry: Entry
+    tier: str
+
+
+@dataclass(frozen=True)
+class Held:
+    """An entry that stays readable until it is released. Plain text, to be sent to another process.
+
+    Attributes:
+        tier: where it is held.
+        found: the tier that had it: another one when it came over the network.
+    """
+
+    tier: str
+    token: str
+    found: str
+
+
 class Tier(ABC):
     """Holds entries under keys, and may lose any of them at any time.
 

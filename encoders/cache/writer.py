@@ -51,10 +51,14 @@ class Writer:
     def waiting_bytes(self) -> int:
         return self._bytes
 
-    def flush(self, seconds: float) -> bool:
-        """Waits until all is stored; False when time ran out."""
+    def flush(self, seconds: float, key: FeatureKey | None = None) -> bool:
+        """Waits until all is stored, or what `key` names; False when time ran out."""
+
+        def stored() -> bool:
+            return not self._waiting if key is None else key.name not in self._waiting
+
         with self._changed:
-            return self._changed.wait_for(lambda: not self._waiting, seconds)
+            return self._changed.wait_for(stored, seconds)
 
     def close(self, seconds: float) -> bool:
         """Stores what waits, for `seconds` at most, and ends the thread; False when something was given up."""

@@ -73,5 +73,27 @@ def _clashes(vllm_config: Any) -> Iterator[tuple[str, str]]:
         yield f"the runner {vllm_config.model_config.runner_type}", "give --runner generate"
     if vllm_config.compilation_config.mode == CompilationMode.STOCK_TORCH_COMPILE:
         yield "stock torch.compile", "give compilation mode 0 or 3"
+    if _graphs_write_kv(vllm_config.compilation_config):
+        yield (
+            "CUDA graphs that hold the writes to the KV cache",
+            "leave out use_inductor_graph_partition and splitting_ops",
+        )
+    if getattr(getattr(vllm_config.model_config, "multimodal_config", None), "video_pruning_rate", None):
+        yield "vLLM's own video pruning", "leave out --video-pruning-rate"
+    drafting = getattr(vllm_config, "speculative_config", None)
+    if drafting is not None and drafting.method == "ngram_gpu":
+        # It takes drafts back after the step was scheduled, so that the batch is not what the scheduler said.
+        yield "the draft ngram_gpu", "draft with ngram"
     if envs.VLLM_USE_BREAKABLE_CUDAGRAPH:
         yield "breakable CUDA graphs", "unset VLLM_USE_BREAKABLE_CUDAGRAPH"
+
+
+def _graphs_write_kv(compilation: Any) -> bool:
+    """Whether graphs between the attention calls have the slots in them that were there when they were captured."""
+    from vllm.config import CUDAGraphMode
+
+    return (
+        compilation.cudagraph_mode not in (None, CUDAGraphMode.NONE)
+        and compilation.splitting_ops_contain_attention()
+        and not compilation.splitting_ops_contain_kv_cache_update()
+    )

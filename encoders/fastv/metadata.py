@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mmspec.encoders.device import to_device
 from mmspec.encoders.fastv.rows import Rows
 
 
@@ -22,7 +23,7 @@ def without_dropped(common: Any, rows: Rows, block_size: int) -> Any:
         block_size: tokens in a block of the block table.
     """
     device = common.seq_lens.device
-    left, dropped = _to(rows.left_before, device), _to(rows.dropped, device)
+    left, dropped = (to_device(torch.from_numpy(one), device) for one in (rows.left_before, rows.dropped))
     starts, lengths = common.query_start_loc - left, common.seq_lens - dropped
     starts_on_host = common.query_start_loc_cpu - torch.from_numpy(rows.left_before)
     tokens = common.num_actual_tokens - int(rows.leaving.sum())
@@ -61,8 +62,3 @@ def compacted_slots(starts: Tensor, lengths: Tensor, blocks: Tensor, block_size:
     place = torch.arange(tokens, device=starts.device) + (lengths - starts[1:])[request]
     block = blocks[request, place // block_size].long()
     return block * block_size + place % block_size
-
-
-def _to(numbers: Any, device: torch.device) -> Tensor:
-    host = torch.from_numpy(numbers)
-    return host if device.type == "cpu" else host.pin_memory().to(device, non_blocking=True)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mmspec.encoders.device import to_device
 from mmspec.encoders.fastv.prompt import Prompt
 from mmspec.encoders.fastv.rows import Rows
 from mmspec.encoders.fastv.scores import Criterion, Sight, choose
@@ -97,7 +98,7 @@ class Passage:
         attn = attention.attn
         queries = queries.unflatten(-1, (attn.num_heads, attn.head_size)) if queries.ndim == 2 else queries
         keys = keys.unflatten(-1, (attn.num_kv_heads, attn.head_size)) if keys.ndim == 2 else keys
-        chosen = [torch.from_numpy(self._rows.certain).to(keys.device, non_blocking=True)]
+        chosen = [to_device(torch.from_numpy(self._rows.certain), keys.device)]
         for start, prompt in self._rows.prompts:
             own = slice(start, start + prompt.length)
             scale = attn.impl.scale

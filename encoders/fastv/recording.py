@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mmspec.encoders.fastv.prompt import Prompt
+from mmspec.encoders.harmless import leaves_weights_alone
 from mmspec.errors import MmspecError
 
 
@@ -40,6 +41,7 @@ def record_kept(llm: Any) -> dict[str, Kept]:
         # vLLM makes ids unique by a suffix that the user's side does not see.
         found[prompt.name.rpartition("-")[0] or prompt.name] = Kept(pictures, kept)
 
+    @leaves_weights_alone
     def listen(model: Any) -> None:
         if pruner := pruner_of(model):
             pruner.record = record

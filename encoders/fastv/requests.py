@@ -1,15 +1,41 @@
 """The user's side of an engine that prunes: what a request may ask for, and how it is kept apart from others."""
 
-import logging
+from dataclasses import dataclass, field
 from typing import Any
 
 from mmspec.encoders.fastv.budget import KEEP, KEEP_TOKENS, Budget, engine_budget, requested_budget
+from mmspec.encoders.fastv.fitting import longest_prompt, setting_to_raise
 from mmspec.encoders.fastv.prompt import VISUAL
 from mmspec.encoders.fastv.salt import own_salt
-from mmspec.encoders.fastv.settings import FastVSettings
+from mmspec.encoders.fastv.settings import FastVSettings, engine_settings
+from mmspec.encoders.fastv.unpruned import TOO_LONG, Unpruned
 from mmspec.errors import MmspecError
 
-_log = logging.getLogger("vllm.plugins.mmspec")
+
+@dataclass
+class Door:
+    """What an engine that prunes lets in.
+
+    Attributes:
+        longest: tokens of the longest prompt that fits one step.
+        raise_for_more: the option that limits it.
+        unpruned: counts what goes on whole.
+    """
+
+    settings: FastVSettings
+    longest: int
+    raise_for_more: str
+    unpruned: Unpruned = field(repr=False)
+
+    @classmethod
+    def of(cls, vllm_config: Any) -> "Door | None":
+        """None for an engine that does not prune."""
+        settings = engine_settings(vllm_config.additional_config)
+        if settings is None:
+            return None
+        model = vllm_config.model_config
+        name = str(model.served_model_name or model.model)
+        return cls(settings, longest_prompt(vllm_config), setting_to_raise(vllm_config), Unpruned(name))
 
 
 def asked_budget(params: Any, settings: FastVSettings | None) -> Budget | None:
@@ -33,7 +59,7 @@ def asked_budget(params: Any, settings: FastVSettings | None) -> Budget | None:
     return budget
 
 
-def settle(request: Any, budget: Budget | None, settings: FastVSettings) -> None:
+def settle(request: Any, budget: Budget | None, door: Door) -> None:
     """Writes into a request (vLLM's `EngineCoreRequest`) what is to be kept of its pictures.
 
     What a pruned prompt leaves in the KV cache depends on the whole prompt, so its blocks are nobody else's: it gets a
@@ -45,13 +71,21 @@ def settle(request: Any, budget: Budget | None, settings: FastVSettings) -> None
     params = request.sampling_params
     if params is None or not any(feature.modality in VISUAL for feature in request.mm_features or []):
         return
-    asked, budget = budget is not None, budget or engine_budget(settings)
+    asked, budget = budget is not None, budget or engine_budget(door.settings)
     arguments = {k: v for k, v in (params.extra_args or {}).items() if k not in (KEEP, KEEP_TOKENS)}
     prunes = budget != Budget()
     if prunes and (hindrance := _hindrance(request)):
         if asked:
             raise MmspecError(f"{KEEP}: a prompt with {hindrance} cannot be pruned; give {KEEP}=1.0")
-        _log.warning("mmspec: a prompt with %s is not pruned", hindrance)
+        door.unpruned.note(hindrance, f"a prompt with {hindrance} is not pruned")
+        prunes = False
+    length = len(request.prompt_token_ids or ())
+    if prunes and length > door.longest:
+        door.unpruned.note(
+            TOO_LONG,
+            f"a prompt of {length} tokens is longer than a step of {door.longest} and is not pruned; "
+            f"raise {door.raise_for_more}",
+        )
         prunes = False
     params.extra_args = arguments | (budget.to_arguments() if prunes else {}) or None
     if prunes:

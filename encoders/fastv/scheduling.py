@@ -5,6 +5,7 @@ from typing import Any
 
 from mmspec.encoders.fastv.book import Book
 from mmspec.encoders.fastv.budget import KEEP, KEEP_TOKENS
+from mmspec.encoders.fastv.fitting import longest_prompt, setting_to_raise
 from mmspec.encoders.fastv.settings import engine_settings
 
 _log = logging.getLogger("vllm.plugins.mmspec")
@@ -17,7 +18,8 @@ class WholePrompts:
 
     A prompt that is cut into chunks cannot be pruned: its first chunk does not know the question. vLLM cuts whenever
     other requests have taken a part of the step. One that would fit into a step of its own is put off to the next step
-    instead, so that whether it is pruned does not depend on what else is going on.
+    instead, so that whether it is pruned does not depend on what else is going on. Those that would not are no longer
+    meant to be pruned when they come here (`mmspec.encoders.fastv.requests`).
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -37,7 +39,7 @@ class WholePrompts:
         put_off: Scheduled = ([], 0, encoder_compute_budget, [], [])
         matters = self.fastv_book is not None and not num_computed_tokens and _is_pruned(request)
         length = request.num_prompt_tokens
-        if matters and num_new_tokens < length <= self._most_tokens():
+        if matters and num_new_tokens < length <= longest_prompt(self.vllm_config):  # type: ignore[attr-defined]
             return put_off
         scheduled: Scheduled = super()._try_schedule_encoder_inputs(  # type: ignore[misc]
             request, num_computed_tokens, num_new_tokens, encoder_compute_budget, shift_computed_tokens
@@ -65,27 +67,11 @@ class WholePrompts:
         for name in self.fastv_book.cut - before:
             self.unpruned_prompts += 1
             _log.warning(
-                "mmspec: the prompt of request %s did not fit one step and went on unpruned (%d so far); raise "
-                "--max-num-batched-tokens above its length%s",
+                "mmspec: the prompt of request %s did not fit one step and went on unpruned (%d so far); raise %s",
                 name,
                 self.unpruned_prompts,
-                ", or --long-prefill-token-threshold" if self._threshold() else "",
+                setting_to_raise(self.vllm_config),  # type: ignore[attr-defined]
             )
-
-    def _threshold(self) -> int:
-        config: Any = self.scheduler_config  # type: ignore[attr-defined]
-        return int(config.long_prefill_token_threshold)
-
-    def _most_tokens(self) -> int:
-        """The longest prompt that fits a step which it has to itself."""
-        config: Any = self.vllm_config  # type: ignore[attr-defined]
-        drafting = config.speculative_config
-        slots = drafting.max_num_new_slots_for_drafting if drafting is not None else 0
-        most = min(
-            self.max_num_scheduled_tokens,  # type: ignore[attr-defined]
-            config.scheduler_config.max_num_batched_tokens - slots,
-        )
-        return min(most, self._threshold()) if self._threshold() else most
 
 
 def _is_pruned(request: Any) -> bool:

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from mmspec.encoders.device import to_device
 from mmspec.encoders.fastv.prompt import Prompt
 
 _MOST_QUERIES = 64  # of the text behind the pictures that `instruction` averages over
@@ -37,10 +39,10 @@ class Sight:
     sum_ranks: Callable[[Tensor], Tensor] = _alone
     ranks: int = 1
 
-    @property
+    @cached_property
     def visual(self) -> Tensor:
         """Indices of the visual tokens in the prompt  # [seen]"""
-        return torch.from_numpy(self.prompt.visual).to(self.keys.device, non_blocking=True)
+        return to_device(torch.from_numpy(self.prompt.visual), self.keys.device)
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ def _diverse(sight: Sight) -> Tensor:
 
 def _random(sight: Sight) -> Tensor:
     generator = torch.Generator().manual_seed(sight.prompt.seed)
-    return torch.rand(sight.prompt.seen, generator=generator).to(sight.keys.device, non_blocking=True)
+    return to_device(torch.rand(sight.prompt.seen, generator=generator), sight.keys.device)
 
 
 CRITERIA = {

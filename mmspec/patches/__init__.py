@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from mmspec.patches.adjacent_pictures import PASS_BETWEEN_PICTURES
 from mmspec.patches.chunk_token import NEXT_PROMPT_TOKEN
 from mmspec.patches.draft_slots import PLAIN_INDICES, SLOTS_BY_INDEX
-from mmspec.patches.encoder_weights import LOOK_AT_WEIGHTS, NOTICE_CALLS, NOTICE_RESET
+from mmspec.patches.encoder_weights import LOOK_AT_WEIGHTS, NOTICE_CALLS, NOTICE_RESET, NOTICE_SLEEP
 from mmspec.patches.engine_config import CHECK_CONFIGURATION
 from mmspec.patches.fastv_model import PREPARE_TARGET
 from mmspec.patches.fastv_requests import SETTLE_REQUEST
@@ -38,6 +38,7 @@ AT_LOAD: tuple[Patch, ...] = (
     NAMES_BY_ORIGIN,
     IDENTIFIERS_BY_ORIGIN,
     NOTICE_CALLS,
+    NOTICE_SLEEP,
     NOTICE_RESET,
     LOOK_AT_WEIGHTS,
     SKIP_WIDTHS,

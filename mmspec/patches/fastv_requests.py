@@ -9,26 +9,28 @@ from mmspec.errors import MmspecError
 from mmspec.patches.configured import is_configured
 from mmspec.patches.patch import Patch
 
+_DOOR = "_mmspec_fastv_door"  # on the input processor
+
 
 def _wrap(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def process_inputs(
         self: Any, request_id: str, prompt: Any, params: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        additional = self.vllm_config.additional_config
-        if not is_configured(additional):
+        if not is_configured(self.vllm_config.additional_config):
             return original(self, request_id, prompt, params, *args, **kwargs)
         from vllm.exceptions import VLLMValidationError
 
-        from mmspec.encoders.fastv.requests import asked_budget, settle
-        from mmspec.encoders.fastv.settings import engine_settings
+        from mmspec.encoders.fastv.requests import Door, asked_budget, settle
 
-        settings = engine_settings(additional)
+        if _DOOR not in vars(self):
+            vars(self)[_DOOR] = Door.of(self.vllm_config)
+        door: Door | None = vars(self)[_DOOR]
         try:
-            budget = asked_budget(params, settings)
+            budget = asked_budget(params, None if door is None else door.settings)
             request = original(self, request_id, prompt, params, *args, **kwargs)
-            if settings is not None:
-                settle(request, budget, settings)
+            if door is not None:
+                settle(request, budget, door)
         except MmspecError as error:
             raise VLLMValidationError(str(error)) from None
         return request

@@ -67,9 +67,21 @@ def _settle(scheduler: Any, identifier: str, output: Any) -> None:
         encoded = output.scheduled_encoder_inputs.setdefault(heirs[0], [])
         if identifiers.index(identifier) not in encoded:
             encoded.append(identifiers.index(identifier))
-    elif not holders:
-        del manager.cached[identifier], manager.num_embeds_by_hash[identifier]
-        manager.num_free_slots += manager.freeable.pop(identifier)
+        return
+    for name in holders:  # they found no room in this step, and look for the picture again in the next
+        _let_go(manager, scheduler.requests[name], identifier)
+    del manager.cached[identifier]
+    embeds = manager.num_embeds_by_hash.pop(identifier)
+    manager.num_free_slots += embeds
+    if manager.freeable.pop(identifier, None) is None:
+        manager.num_freeable_slots += embeds
+
+
+def _let_go(manager: Any, request: Any, identifier: str) -> None:
+    places = manager.request_cached_ids.get(request.request_id, set())
+    places -= {place for place in places if request.mm_features[place].identifier == identifier}
+    if not places:
+        manager.request_cached_ids.pop(request.request_id, None)
 
 
 _WHY = (

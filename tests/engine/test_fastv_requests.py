@@ -8,6 +8,7 @@ import pytest
 from PIL.Image import Image
 
 from mmspec.encoders.fastv.recording import Kept, record_kept
+from mmspec.encoders.fastv.unpruned import NAME, TOO_LONG
 from mmspec.stats import request_stats
 from tests.conftest import Checkpoints
 from tests.engine.scenarios import chat
@@ -157,16 +158,17 @@ def test_preempted_requests_are_pruned_again(
         assert list(output.outputs[0].token_ids) == asking.expected(text, tokens=long)
 
 
-def test_a_prompt_too_long_for_one_step_goes_unpruned_and_is_named(
+def test_a_prompt_too_long_for_one_step_goes_unpruned_and_is_counted(
     vllm_engine: Engine,
     tiny: Checkpoints,
     reference: FastVOracle,
     pictures: dict[str, Image],
-    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The short ones take turns, rather than being cut because they do not fit one step together."""
     long, short = ask(QUESTIONS[0], before=LONG * 3), [ask(question) for question in QUESTIONS]
-    with vllm_engine(str(tiny["qwen2_5_vl"]), max_num_batched_tokens=64, additional_config=FASTV) as llm:
+    model = str(tiny["qwen2_5_vl"])
+    before = counted(model)
+    with vllm_engine(model, max_num_batched_tokens=64, additional_config=FASTV) as llm:
         asking = Asking(llm, reference, pictures["red_square"])
         outputs = asking.engine([*short, long], sampling())
 
@@ -174,3 +176,12 @@ def test_a_prompt_too_long_for_one_step_goes_unpruned_and_is_named(
     assert answers == [*map(asking.expected, short), asking.expected(long, 1.0)]
     kept = [request_stats(output).visual_tokens.kept for output in outputs]
     assert kept == [6, 6, 12]
+    assert counted(model) == before + 1
+
+
+def counted(model: str) -> float:
+    """What `/metrics` says."""
+    from prometheus_client import REGISTRY
+
+    labels = {"model_name": model, "reason": TOO_LONG}
+    return REGISTRY.get_sample_value(f"{NAME}_total", labels) or 0.0

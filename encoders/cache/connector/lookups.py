@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from mmspec.encoders.cache.keys import FeatureKey
-from mmspec.encoders.cache.store import Held, TieredStore
+from mmspec.encoders.cache.store import TieredStore
+from mmspec.encoders.cache.tier import Held
 
 _log = logging.getLogger("vllm.plugins.mmspec")
 _THREADS = 4
@@ -127,13 +128,13 @@ class Lookups:
 
     def _drop(self, lookup: _Lookup) -> None:
         """Lets go of what a search found, or is going to find."""
-        if lookup.future is not None:
+        if lookup.future is not None and not lookup.future.cancel():
             lookup.future.add_done_callback(self._release_result)
         lookup.held = None
 
     def _release_result(self, future: "Future[Held | None]") -> None:
-        if not future.cancelled() and (held := _result(future)) is not None:
-            self._store.release(held)
+        if (held := _result(future)) is not None:
+            self.release(held)
 
     def _submit(self, work: Callable[[], Held | None]) -> "Future[Held | None] | None":
         try:

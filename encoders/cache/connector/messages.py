@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from vllm.distributed.ec_transfer.ec_connector.base import ECConnectorMetadata, ECConnectorWorkerMetadata
 
 from mmspec.encoders.cache.keys import FeatureKey
-from mmspec.encoders.cache.store import Held
+from mmspec.encoders.cache.tier import Held
 
 
 @dataclass(frozen=True)

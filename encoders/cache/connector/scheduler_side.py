@@ -7,7 +7,8 @@ from mmspec.encoders.cache.connector.keyring import Keyring
 from mmspec.encoders.cache.connector.lookups import Lookups
 from mmspec.encoders.cache.connector.messages import Load, StepMetadata, WorkerReport
 from mmspec.encoders.cache.keys import FeatureKey
-from mmspec.encoders.cache.store import Held, TieredStore
+from mmspec.encoders.cache.store import TieredStore
+from mmspec.encoders.cache.tier import Held
 from mmspec.encoders.fastv.prompt import VISUAL
 from mmspec.encoders.fastv.salt import given_salt
 
@@ -82,25 +83,27 @@ class SchedulerSide:
     def metadata(self, output: "SchedulerOutput") -> StepMetadata:
         """What the workers do in this step.
 
-        A request that was scheduled and then preempted in the same step takes its pictures with it: a worker knows
-        nothing of it in this step, and could not encode what it fails to load.
+        A request that was scheduled and then preempted in the same step takes its loads with it: a worker knows
+        nothing of it in this step, and could not encode what it fails to load. Its picture may be encoded all the
+        same, for another request of the step that counts on it, so the key to save it by stays.
         """
         if not output.total_num_scheduled_tokens:
             self._lookups.wait(_IDLE_WAIT_SECONDS)  # nothing to compute, and the searches need the processor
         scheduled = output.num_scheduled_tokens
         loads = [load for load in self._loads.values() if load.request_id in scheduled]
-        saves = {name: key for name, (request_id, key) in self._saves.items() if request_id in scheduled}
+        encoded = {name for name, (request_id, _) in self._saves.items() if request_id in scheduled}
         for load in self._loads.values():
             if load.request_id in scheduled:
                 self._held[load.held.token] = load.held
             else:
                 self._lookups.release(load.held)
-        self._on_device -= {*self._loads, *self._saves} - {*(load.identifier for load in loads), *saves}
+        self._on_device -= {*self._loads, *self._saves} - {*(load.identifier for load in loads), *encoded}
         self._on_device.difference_update(
             identifier
             for identifier in output.free_encoder_mm_hashes
             if identifier not in self._loads and identifier not in self._saves
         )
+        saves = {name: key for name, (_, key) in self._saves.items()}
         self._loads, self._saves = {}, {}
         self._promised = {load.identifier for load in loads}
         return StepMetadata(loads, saves, output.scheduled_encoder_inputs)

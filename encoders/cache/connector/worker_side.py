@@ -10,6 +10,7 @@ from mmspec.encoders.cache.connector.messages import Load, StepMetadata, WorkerR
 from mmspec.encoders.cache.connector.saver import Saver
 from mmspec.encoders.cache.store import TieredStore
 from mmspec.encoders.cache.tensors import tensor_of
+from mmspec.encoders.device import to_device
 
 _log = logging.getLogger("vllm.plugins.mmspec")
 Agree = Callable[[Sequence[bool]], Sequence[bool]]
@@ -32,6 +33,7 @@ class WorkerSide:
         self._device = device
         self._agree = agree
         self._counted = store.counters()
+        self._changes = store.changes
         self._done: set[str] = set()
         self._failed: set[str] = set()
 
@@ -53,14 +55,19 @@ class WorkerSide:
     def save(self, metadata: StepMetadata, encoder_cache: dict[str, torch.Tensor], identifier: str) -> None:
         """Saves, later, what was encoded in this step."""
         key = metadata.saves.get(identifier)
-        if key is not None and self._saver is not None:
-            self._saver.offer(key, encoder_cache[identifier])
+        if key is None or self._saver is None:
+            return
+        if not self._saver.offer(key, encoder_cache[identifier]):
+            self._store.skipped(key)
 
     def report(self) -> WorkerReport | None:
-        """What there is to tell after a step."""
+        """What there is to tell after a step; for most there is nothing, which is to cost nothing."""
+        changes = self._store.changes  # first: what changes meanwhile is told next time
+        if changes == self._changes and not self._done:
+            return None
         counters = self._store.counters()
         report = WorkerReport(self._done, self._failed, since(self._counted, counters))
-        self._counted, self._done, self._failed = counters, set(), set()
+        self._counted, self._changes, self._done, self._failed = counters, changes, set(), set()
         return report or None
 
     def close(self) -> None:
@@ -79,7 +86,7 @@ class WorkerSide:
             )
             return None
         try:
-            return tensor_of(entry).to(self._device)
+            return to_device(tensor_of(entry), self._device)
         except Exception:  # whatever goes wrong in a cache, serving goes on without it
             _log.exception("encoder cache: features could not be loaded; the picture is encoded again")
             return None

@@ -233,6 +233,16 @@ def test_no_file_stays_open(filled: FolderTier) -> None:
 
 
 def test_a_folder_is_for_its_user_alone(filled: FolderTier) -> None:
-    folders = [filled.folder, *(path for path in filled.folder.iterdir() if path.is_dir())]
+    assert all(path.stat().st_mode & 0o077 == 0 for path in [filled.folder, *filled.folder.rglob("*")])
 
-    assert all(folder.stat().st_mode & 0o077 == 0 for folder in folders)
+
+def test_what_is_in_a_folder_that_others_may_read_is_for_its_user_alone(tmp_path: Path) -> None:
+    """One that was there before, and whose index is open, with its log."""
+    tmp_path.chmod(0o755)
+    tier = FolderTier(tmp_path, 10**9)
+    tier.put(key(1), entry(1))
+
+    made = {path.name: path.stat().st_mode & 0o077 for path in tmp_path.iterdir()}
+    assert set(made) >= {"index.sqlite", "index.sqlite-wal", "lock", "reserve", "entries"}
+    assert set(made.values()) == {0}
+    tier.close()

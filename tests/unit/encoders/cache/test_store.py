@@ -157,6 +157,22 @@ def test_a_slow_tier_does_not_hold_up_the_others(disk: FolderTier) -> None:
     assert len(slow.held) == 20
 
 
+def test_a_tier_that_cannot_be_closed_does_not_keep_the_others_open() -> None:
+    class Broken(FakeTier):
+        def close(self) -> None:
+            raise TierUnavailable("no lock")
+
+    closed: list[str] = []
+
+    class Counting(FakeTier):
+        def close(self) -> None:
+            closed.append(self.name)
+
+    TieredStore([Broken("broken"), Counting("good")]).close()
+
+    assert closed == ["good"]
+
+
 def test_closing_stores_what_waits_but_not_for_ever() -> None:
     quick, stuck = FakeTier("quick"), FakeTier("stuck")
     stuck.gate.clear()
@@ -253,6 +269,11 @@ def test_holding_an_entry_for_another_process(tmp_path: Path) -> None:
 
     held = scheduler.hold(key(1))
     assert held is not None and (held.tier, held.found) == ("disk", "remote")
+    counted = scheduler.counters()
+    assert [(counted[name]["hits"], counted[name]["misses"]) for name in ("disk", "remote")] == [
+        (0, 1),
+        (1, 0),
+    ]
     for number in range(2, 9):
         scheduler.put(key(number), entry(number, 100))
     assert scheduler.flush()
@@ -261,8 +282,52 @@ def test_holding_an_entry_for_another_process(tmp_path: Path) -> None:
     scheduler.release(held)
     assert worker.take(key(1), held) is None
     assert scheduler.hold(key(100)) is None
+    assert (scheduler.counters()["disk"]["misses"], scheduler.counters()["remote"]["misses"]) == (2, 1)
     for store in (scheduler, worker):
         store.close()
+
+
+def test_what_is_on_its_way_is_waited_for_and_is_a_hit(tmp_path: Path) -> None:
+    gate = threading.Event()
+
+    class Slow(FolderTier):
+        def put(self, key: FeatureKey, entry: Entry) -> bool:
+            assert gate.wait(30)
+            return super().put(key, entry)
+
+    store = TieredStore([Slow(tmp_path, 10**6)])
+    store.put(key(1), entry(1))
+    threading.Timer(0.1, gate.set).start()
+    held = store.hold(key(1))
+
+    assert held is not None and store.counters()["disk"]["misses"] == 0
+    store.release(held)
+    store.close()
+
+
+def test_holding_waits_for_its_own_entry_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What others put behind it may take as long as it likes."""
+    far, gate = FakeTier("remote", persistent=True, local=False), threading.Event()
+    far.put(key(1), entry(1))
+
+    class Busy(FolderTier):
+        def put(self, key: FeatureKey, entry: Entry) -> bool:
+            if not (tmp_path / "entries").exists():
+                store.put(other, entry)  # while the first is being stored
+            else:
+                assert gate.wait(30)
+            return super().put(key, entry)
+
+    other = key(2)
+    monkeypatch.setattr("mmspec.encoders.cache.store._STORE_SECONDS", 25.0)
+    store = TieredStore([Busy(tmp_path, 10**6), far])
+    started = time.monotonic()
+    held = store.hold(key(1))
+
+    assert held is not None and time.monotonic() - started < 20
+    gate.set()
+    store.release(held)
+    store.close()
 
 
 def test_what_was_read_to_hold_it_is_not_read_again_here(tmp_path: Path) -> None:

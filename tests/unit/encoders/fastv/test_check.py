@@ -18,14 +18,16 @@ def engine(
     **changes: Any,
 ) -> SimpleNamespace:
     """The fields of vLLM's configuration that are read."""
-    from vllm.config import CompilationMode
+    from vllm.config import CompilationMode, CUDAGraphMode
 
+    compilation = {"mode": CompilationMode.NONE, "cudagraph_mode": CUDAGraphMode.NONE}
     vision = SimpleNamespace(deepstack_visual_indexes=deepstack)
     model = SimpleNamespace(
         architectures=[architecture],
         hf_config=SimpleNamespace(vision_config=vision),
         hf_text_config=SimpleNamespace(num_hidden_layers=layers, **changes.pop("text", {})),
         runner_type=changes.pop("runner_type", "generate"),
+        multimodal_config=SimpleNamespace(video_pruning_rate=changes.pop("video_pruning_rate", None)),
     )
     parallel = {
         "pipeline_parallel_size": 1,
@@ -39,9 +41,10 @@ def engine(
         model_config=model,
         parallel_config=SimpleNamespace(**parallel),
         lora_config=changes.get("lora_config"),
+        speculative_config=changes.get("speculative_config"),
         kv_transfer_config=changes.get("kv_transfer_config"),
         cache_config=SimpleNamespace(kv_sharing_fast_prefill=changes.get("fast_prefill", False)),
-        compilation_config=SimpleNamespace(mode=changes.get("mode", CompilationMode.NONE)),
+        compilation_config=changes.get("compilation_config", SimpleNamespace(**compilation)),
     )
 
 
@@ -56,6 +59,34 @@ def test_the_families_can_be_pruned(architecture: str) -> None:
 def test_an_engine_that_does_not_prune_is_not_looked_at() -> None:
     require_prunable(engine(None, architecture="LlamaForCausalLM", lora_config=object()))
     require_prunable(SimpleNamespace())
+
+
+@pytest.mark.parametrize(
+    ("options", "refused"),
+    [
+        ({}, False),
+        ({"use_inductor_graph_partition": True}, True),
+        ({"splitting_ops": "attention"}, True),
+        ({"splitting_ops": "attention", "cudagraph_mode": "NONE"}, False),
+    ],
+    ids=["default", "partition", "own splits", "no graphs"],
+)
+def test_graphs_must_not_hold_the_writes_to_the_kv_cache(options: dict[str, Any], refused: bool) -> None:
+    """They would replay the slots of the time when they were captured, which for these layers are others each step."""
+    from vllm.config import CompilationConfig, CompilationMode
+
+    if options.get("splitting_ops") == "attention":
+        options = options | {"splitting_ops": list(CompilationConfig._attention_ops)}
+    compilation = CompilationConfig(
+        **{"mode": CompilationMode.VLLM_COMPILE, "cudagraph_mode": "PIECEWISE"} | options
+    )
+    compilation.set_splitting_ops_for_v1("naive")
+    asked = engine({"layer": 2}, compilation_config=compilation)
+    if refused:
+        with pytest.raises(MmspecError, match="hold the writes to the KV cache; leave out use_inductor"):
+            require_prunable(asked)
+    else:
+        require_prunable(asked)
 
 
 @pytest.mark.parametrize(
@@ -75,6 +106,11 @@ def test_an_engine_that_does_not_prune_is_not_looked_at() -> None:
         ({"kv_transfer_config": object()}, "a KV connector; leave out --kv-transfer-config"),
         ({"fast_prefill": True}, "leave out --kv-sharing-fast-prefill"),
         ({"runner_type": "pooling"}, "the runner pooling; give --runner generate"),
+        ({"video_pruning_rate": 0.5}, "vLLM's own video pruning; leave out --video-pruning-rate"),
+        (
+            {"speculative_config": SimpleNamespace(method="ngram_gpu")},
+            "the draft ngram_gpu; draft with ngram",
+        ),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )

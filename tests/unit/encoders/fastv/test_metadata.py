@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mmspec.encoders.fastv.book import Step
@@ -97,6 +97,7 @@ def slot_of(blocks: torch.Tensor, place: int) -> int:
     return int(blocks[place // BLOCK]) * BLOCK + place % BLOCK
 
 
+@settings(deadline=None)  # a busy machine is no fault
 @given(batches, st.integers(0, 3))
 def test_metadata_describes_the_compacted_cache(batch: list[Request], padding: int) -> None:
     common, rows = metadata(batch, padding)
@@ -120,6 +121,7 @@ def test_metadata_describes_the_compacted_cache(batch: list[Request], padding: i
     assert short.block_table_tensor is common.block_table_tensor
 
 
+@settings(deadline=None)  # a busy machine is no fault
 @given(batches, st.integers(0, 3))
 def test_without_dropped_tokens_nothing_changes(batch: list[Request], padding: int) -> None:
     batch = [replace(one, dropped=0, now=False) for one in batch]
@@ -132,6 +134,7 @@ def test_without_dropped_tokens_nothing_changes(batch: list[Request], padding: i
     assert torch.equal(short.query_start_loc, common.query_start_loc)
 
 
+@settings(deadline=None)  # a busy machine is no fault
 @given(batches)
 def test_text_always_stays_and_every_row_is_accounted_for(batch: list[Request]) -> None:
     _, rows = metadata(batch, 0)

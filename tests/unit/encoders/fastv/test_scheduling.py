@@ -17,14 +17,16 @@ class Stock:
 
     def __init__(self, fastv: dict[str, Any] | None = None, threshold: int = 0) -> None:
         self.scheduler_config = SimpleNamespace(
-            max_num_batched_tokens=BUDGET, long_prefill_token_threshold=threshold
+            max_num_batched_tokens=BUDGET,
+            max_num_scheduled_tokens=None,
+            long_prefill_token_threshold=threshold,
         )
         self.vllm_config = SimpleNamespace(
             additional_config={"mmspec": {} if fastv is None else {"fastv": fastv}},
             scheduler_config=self.scheduler_config,
             speculative_config=None,
         )
-        self.max_num_scheduled_tokens, self.max_num_encoder_input_tokens = BUDGET, ENCODER_BUDGET
+        self.max_num_encoder_input_tokens = ENCODER_BUDGET
         self.cut: int | None = None
         self.running: list[Any] = []
         self.encoder_cache_manager = SimpleNamespace(cached={})
@@ -112,4 +114,4 @@ def test_prompts_that_go_unpruned_are_counted_and_the_setting_is_named(
         scheduler.book(output({name: 100}, (new(name, 160, (place(0, 9),), **PRUNED),)))
 
     assert scheduler.unpruned_prompts == 2
-    assert "(2 so far); raise --max-num-batched-tokens above its length" in caplog.text
+    assert "(2 so far); raise --max-num-batched-tokens" in caplog.text

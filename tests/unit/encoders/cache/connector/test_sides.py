@@ -168,6 +168,50 @@ def test_a_preempted_request_takes_its_load_with_it(engine: Engine) -> None:
     assert engine.step(request("b")).loads
 
 
+def test_what_another_request_encodes_for_a_preempted_one_is_saved(engine: Engine) -> None:
+    """mmspec's patch hands the picture over behind the connector's back: it is encoded, and goes by the same key."""
+    for asked in (request("b", OTHER), request("c", OTHER)):
+        engine.wait_until_ready(asked)
+    engine.scheduler.allocated(request("b", OTHER), 0)
+    metadata = engine.scheduler.metadata(output(["c"]))
+    engine.worker.save(metadata, {OTHER: FEATURES}, OTHER)
+    engine.stored()
+
+    engine.wait_until_ready(request("d", OTHER))
+    assert engine.scheduler.has(OTHER)
+    engine.scheduler.finished(request("d", OTHER))
+
+
+def test_a_step_that_did_nothing_with_the_cache_reports_nothing_and_looks_at_nothing(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine.wait_until_ready(request("b"))
+    engine.step(request("b"))
+    engine.worker.report()
+    looked: list[int] = []
+    counters = engine.store.counters
+
+    def counting() -> Any:
+        looked.append(1)
+        return counters()
+
+    monkeypatch.setattr(engine.store, "counters", counting)
+
+    assert engine.worker.report() is None and not looked
+    engine.store.contains(key := engine.scheduler.keyring.key(OTHER, None))  # type: ignore[arg-type]
+    engine.store.missed(key)  # type: ignore[arg-type]
+    report = engine.worker.report()
+    assert report is not None and report.counters == {"disk": {"misses": 1}} and looked
+
+
+def test_what_finds_no_room_on_the_device_is_counted(engine: Engine) -> None:
+    engine.saver.close()
+    engine.wait_until_ready(request("b", OTHER))
+    engine.step(request("b", OTHER))
+
+    assert engine.store.counters()["disk"]["skipped"] == 1
+
+
 def test_a_picture_on_the_device_is_not_looked_up(engine: Engine) -> None:
     engine.wait_until_ready(request("b"))
     engine.step(request("b"))
