@@ -7,18 +7,14 @@ from mmspec.errors import MmspecError
 
 CONNECTOR = "FeatureCacheConnector"
 _MODULE = "mmspec.encoders.cache.connector"
-_SHUTDOWN_SECONDS = 8  # Docker kills what has not ended after ten
 
 
 def switch_cache_on(args: Any, config: EncoderCacheConfig) -> None:
-    """Names our connector in vLLM's `EngineArgs`, and gives an engine that is ended the time to save.
+    """Names our connector in vLLM's `EngineArgs`.
 
     Raises:
         MmspecError: another connector is named there.
     """
-    if not args.shutdown_timeout:
-        # A server of vLLM's kills its engine at once then, and with it what waits to be stored.
-        args.shutdown_timeout = _SHUTDOWN_SECONDS
     given = args.ec_transfer_config
     if given is not None:
         name = given.get("ec_connector") if isinstance(given, dict) else given.ec_connector

@@ -38,6 +38,9 @@ from mmspec.models import resolve_model
 CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 _HOSTS = "--allowed-media-domains"
+# At SIGTERM vLLM otherwise kills its engine at once, and with it the features that wait to be stored. Docker kills
+# what has not ended after ten seconds.
+_SHUTDOWN_SECONDS = 8
 _INTAKE_HEADER = "mmspec.encoders.intake.headers.IntakeHeader"
 
 
@@ -106,6 +109,8 @@ def serve_arguments(model: str, config: MmspecConfig, given: list[str]) -> list[
         given = ["--middleware", _INTAKE_HEADER, *given]
     # Reports of pictures are for the Python API: over HTTP they would show up in every response.
     arguments = engine_kwargs(config, statistics=False) | engine_defaults(model, names)
+    if config.encoder_cache is not None and "shutdown_timeout" not in names:
+        arguments["shutdown_timeout"] = _SHUTDOWN_SECONDS
     with one_line_errors(f"model {model}", verbose=False):
         folder = resolve_model(model, lambda line: print(line, file=sys.stderr))
     speculative = arguments.get("speculative_config")

@@ -120,3 +120,12 @@ def test_addresses_are_fetched_only_from_hosts_that_are_named(dry_run: Any) -> N
     assert named[named.index(hosts) + 1 :][:2] == ["a.org", "b.org"] and named.count(hosts) == 1
     assert hosts not in dry_run(hosts, "any", "--seed", "1")
     assert f"{hosts}=any" not in dry_run(f"{hosts}=any")
+
+
+def test_a_server_with_the_cache_has_time_to_store_when_it_is_ended(dry_run: Any, tmp_path: Path) -> None:
+    cache = ("--encoder-cache", str(tmp_path))
+
+    assert "--shutdown-timeout" not in dry_run()
+    kept = dry_run(*cache)
+    assert int(kept[kept.index("--shutdown-timeout") + 1]) > 0
+    assert dry_run(*cache, "--shutdown-timeout", "0").count("--shutdown-timeout") == 1

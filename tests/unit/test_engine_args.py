@@ -42,7 +42,6 @@ def engine_args(options: Any, **changes: Any) -> SimpleNamespace:
         "per_request_spec_decode_metrics": "none",
         "scheduler_cls": None,
         "enable_mm_embeds": False,
-        "shutdown_timeout": 0,
     }
     return SimpleNamespace(additional_config={"mmspec": options}, **(fields | changes))
 
