@@ -147,7 +147,7 @@ def test_a_wrong_body_is_the_clients_mistake(
 
 
 def test_the_picture_of_a_refused_request_is_answered_about(http: httpx.Client) -> None:
-    """vLLM may have noted it as sent to the engine, which it was not; then the next request fails once (docs/faults.md)."""
+    """vLLM may take it for known to the engine, which it is not; the next request fails once (docs/faults.md)."""
     first = http.post(CHAT, json=question(OF_REFUSED))
 
     assert first.status_code in (200, 500)
