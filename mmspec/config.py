@@ -40,6 +40,7 @@ class DraftConfig(Options):
     num_speculative_tokens: int | None = Field(
         default=None,
         gt=0,
+        le=128,  # vLLM's V1 ends at a step that verifies more (`MAX_SPEC_LEN` of its rejection sampler)
         description="tokens drafted per step at most; a default of the method when not given",
     )
     prompt_lookup_min: int = Field(

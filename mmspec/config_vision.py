@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -57,6 +59,16 @@ class EncoderCacheConfig(Options):
                 "give memory_size or directory"
             )
         return self
+
+    def folder(self) -> Path | None:
+        """Of the disk tier; None where there is no such tier."""
+        if self.directory is not None:
+            return Path(os.path.expanduser(self.directory))
+        if self.memory_size is not None or self.remote is not None:
+            return None
+        from mmspec.encoders.cache.opening import default_directory  # here: it imports numpy
+
+        return default_directory()
 
 
 class FastVConfig(Options):

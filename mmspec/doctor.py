@@ -3,6 +3,7 @@
 import os
 import platform
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -26,8 +27,10 @@ _LISTED = (
     "gradio",
     _ARCTIC,
 )
-# vLLM, a small model and a KV cache of 1 GiB.
+# vLLM, a small model, and a KV cache of 1 GiB.
 _MEMORY_GIB = 4.0
+
+Said = Callable[[str], None] | None
 
 
 class Status(StrEnum):
@@ -69,15 +72,16 @@ class Examination:
         }
 
 
-def examine(interpreter: Interpreter | None = None, timeout: float = 60.0) -> Examination:
+def examine(interpreter: Interpreter | None = None, timeout: float = 60.0, said: Said = None) -> Examination:
     """Imports the heavy packages in subprocesses, side by side, and looks at the machine.
 
     Args:
         interpreter: whose environment, by default this one.
         timeout: for each import, in seconds.
+        said: is told of each import that ends.
     """
     interpreter = interpreter or Interpreter()
-    probes = _probe_all(interpreter, timeout)
+    probes = _probe_all(interpreter, timeout, said)
     faults = diagnose(interpreter, probes)
     found = versions(interpreter, _LISTED)
     cache = cache_folder()
@@ -105,12 +109,12 @@ def examine(interpreter: Interpreter | None = None, timeout: float = 60.0) -> Ex
     return Examination(_checks(facts, probes, faults), faults, facts)
 
 
-def _probe_all(interpreter: Interpreter, timeout: float) -> dict[str, Probe]:
+def _probe_all(interpreter: Interpreter, timeout: float, said: Said) -> dict[str, Probe]:
     """One import of vLLM shows that torch and torchvision work, too; they are tried alone when it fails."""
-    probes = probe(interpreter, ("vllm", *UNUSED), timeout)
+    probes = probe(interpreter, ("vllm", *UNUSED), timeout, said)
     vllm, alone = probes["vllm"], ("torch", "torchvision")
     if not vllm.works:
-        return probes | probe(interpreter, alone, timeout)
+        return probes | probe(interpreter, alone, timeout, said)
     found = versions(interpreter, alone)
     return probes | {name: Probe(name, True, found[name], None, vllm.values) for name in alone}
 

@@ -7,7 +7,7 @@ from mmspec.compat import require_vllm
 from mmspec.config import MmspecConfig
 from mmspec.defaults import keep_thread_count
 from mmspec.draft import drafts_with_head, require_fitting_head, speculative_config
-from mmspec.encoders.fastv.check import require_prunable
+from mmspec.encoders.fastv.check import require_prunable, settle_layer
 from mmspec.encoders.intake.serving import warn_where_unused
 from mmspec.errors import MmspecError
 from mmspec.plugin import require_allowed
@@ -98,6 +98,7 @@ def check_engine(vllm_config: Any, *, takes_features: bool = True) -> None:
             f"model {model.model}: {', '.join(model.architectures)} is not multimodal; "
             "give a vision-language model, such as pocket, or use plain vLLM"
         )
+    settle_layer(vllm_config)
     require_prunable(vllm_config)
     warn_where_unused(vllm_config)
     close_features_door(vllm_config, asked=takes_features)

@@ -76,17 +76,24 @@ def odd_pictures() -> list[OddPicture]:
 
 
 def as_markdown() -> str:
-    """What becomes of each, as a table for the documentation."""
+    """What becomes of each, and what each door shows of that, as a table for the documentation.
+
+    The doors' columns follow from the second one; that every door keeps to that is what tests/serve looks at.
+    """
     from mmspec.encoders.intake import PictureRefused
     from mmspec.encoders.intake.picture import take_in
 
-    rows = ["| picture | what every door does |", "| --- | --- |"]
+    rows = [
+        "| picture | what becomes of it | `LLM.chat` | HTTP | `mmspec chat` |",
+        "| --- | --- | --- | --- | --- |",
+    ]
     for odd in odd_pictures():
         try:
             outcome = "; ".join(["taken", *take_in(odd.data, SETTINGS).changes])
+            doors = ("right pixels", "right answer", "right pixels")
         except PictureRefused as refusal:
-            outcome = f"refused: {refusal}"
-        rows.append(f"| {odd.name} | {outcome} |")
+            outcome, doors = f"refused: {refusal}", ("`MmspecError`", "400", "one line, exit 2")
+        rows.append(f"| {' | '.join((odd.name, outcome, *doors))} |")
     return "\n".join(rows)
 
 
@@ -132,6 +139,10 @@ def _formats() -> Iterator[OddPicture]:
         "progressive jpeg", saved(image, "JPEG", quality=98, progressive=True, subsampling=0), card(), 8
     )
     yield OddPicture("tiff with lzw", saved(image, "TIFF", compression="tiff_lzw"), card())
+    behind = b"\0\0\0\x18ftypmp42" * 50
+    jpeg = saved(image, "JPEG", quality=98, subsampling=0)
+    yield OddPicture("jpeg with a video behind it, as phones write", jpeg + behind, card(), 8)
+    yield OddPicture("png with bytes behind its end", saved(image, "PNG") + behind, card())
     if features.check("avif"):
         yield OddPicture("avif", saved(image, "AVIF", quality=98, subsampling="4:4:4"), card(), 12)
 
@@ -287,8 +298,10 @@ def _shapes() -> Iterator[OddPicture]:
         yield OddPicture(
             f"{width} x {height}", _png(card(width, height)), padded(card(width, height), *to), noted=note
         )
-    note = ("padded from 5000 × 40 to 5000 × 100 pixels with white",)
-    yield OddPicture("5000 x 40", _png(card(5000, 40)), padded(card(5000, 40), 5000, 100), noted=note)
+    for width, height, to_height in ((5000, 40, 100), (4000, 10, 80)):
+        note = (f"padded from {width} × {height} to {width} × {to_height} pixels with white",)
+        pixels = padded(card(width, height), width, to_height)
+        yield OddPicture(f"{width} x {height}", _png(card(width, height)), pixels, noted=note)
     yield OddPicture(
         "3 x 6",
         _png(card(3, 6)[:, :, ::-1] * 0),

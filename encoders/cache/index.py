@@ -113,6 +113,10 @@ class Index:
         if self._connection is not None and self._inode == _inode(self._path):
             return self._connection
         self._drop_connection()
+        if self._path.is_dir():  # to SQLite just a file that does not open
+            raise TierUnavailable(
+                f"{self._path} is a folder, where the index's file belongs; remove it, and the index is made again"
+            )
         open(self._path, "ab", opener=private).close()  # its log takes its permissions over
         connection = sqlite3.connect(
             self._path, timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False

@@ -1,8 +1,10 @@
 """Makes the store that a configuration asks for."""
 
 import logging
+import os
 from pathlib import Path
 
+from mmspec.encoders.cache.files import Paths
 from mmspec.encoders.cache.folder import FolderTier
 from mmspec.encoders.cache.host import HostTier
 from mmspec.encoders.cache.remote import RedisTier
@@ -10,6 +12,7 @@ from mmspec.encoders.cache.sizes import parse_duration, parse_size
 from mmspec.encoders.cache.store import TieredStore
 from mmspec.encoders.cache.tier import Tier
 from mmspec.encoders.pocket.checkpoint import cache_folder
+from mmspec.errors import MmspecError
 
 _log = logging.getLogger(__name__)
 
@@ -17,6 +20,27 @@ _log = logging.getLogger(__name__)
 def default_directory() -> Path:
     """Where the disk tier lies when no folder is named."""
     return cache_folder() / "features"
+
+
+def require_usable(folder: Path, *, writes: bool = True) -> None:
+    """Looks at the folder of a disk tier, and makes nothing, before an engine starts that would go on without it.
+
+    Raises:
+        MmspecError: it is a file, must not be used by this user, or has a folder in the place of its index.
+    """
+    there = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+    if not there.is_dir():
+        raise MmspecError(f"encoder cache: {there} is not a folder; name another one with --encoder-cache")
+    mode = os.X_OK | (os.W_OK if writes else os.R_OK)
+    if not os.access(there, mode, effective_ids=os.access in os.supports_effective_ids):
+        may = "written to" if writes else "read"
+        raise MmspecError(
+            f"encoder cache: {there} cannot be {may}; change its permissions, or name another folder"
+        )
+    if (index := Paths(folder).index).is_dir():
+        raise MmspecError(
+            f"encoder cache: {index} is a folder, where a file belongs; remove it, or name another cache"
+        )
 
 
 def open_store(

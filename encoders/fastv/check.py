@@ -13,6 +13,21 @@ FAMILIES = {
 }
 
 
+def settle_layer(vllm_config: Any) -> None:
+    """Where `fastv` names no layer, takes the first one behind DeepStack, which writes into the first layers."""
+    settings = engine_settings(getattr(vllm_config, "additional_config", None))
+    if settings is None:
+        return
+    options = vllm_config.additional_config["mmspec"]
+    layer = max(settings.layer, _written_layers(vllm_config.model_config.hf_config))
+    if "layer" not in options["fastv"] and layer != settings.layer:
+        fastv = {**options["fastv"], "layer": layer}
+        vllm_config.additional_config = {
+            **vllm_config.additional_config,
+            "mmspec": {**options, "fastv": fastv},
+        }
+
+
 def require_prunable(vllm_config: Any) -> None:
     """Raises MmspecError when an engine with `fastv` in its configuration cannot prune."""
     settings = engine_settings(getattr(vllm_config, "additional_config", None))
@@ -39,7 +54,7 @@ def _require_layer(settings: FastVSettings, config: Any, text: Any) -> None:
             f"fastv.layer: {settings.layer} leaves nothing to prune in a model of {layers} layers; "
             f"give at most {layers - 1}"
         )
-    written = len(getattr(config.vision_config, "deepstack_visual_indexes", None) or [])
+    written = _written_layers(config)
     if settings.layer < written:
         raise MmspecError(
             f"fastv.layer: {settings.layer} is in front of DeepStack, which writes visual features into the first "
@@ -49,6 +64,12 @@ def _require_layer(settings: FastVSettings, config: Any, text: Any) -> None:
         raise MmspecError(
             "fastv: this model's sliding window would slide over dropped tokens; take fastv out"
         )
+
+
+def _written_layers(config: Any) -> int:
+    """How many of the first layers DeepStack writes visual features into."""
+    vision = getattr(config, "vision_config", None)
+    return len(getattr(vision, "deepstack_visual_indexes", None) or [])
 
 
 def _clashes(vllm_config: Any) -> Iterator[tuple[str, str]]:

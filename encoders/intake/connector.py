@@ -17,7 +17,7 @@ from mmspec.encoders.intake import notes
 from mmspec.encoders.intake.data_url import is_data_url, read_data_url
 from mmspec.encoders.intake.picture import take_in
 from mmspec.encoders.intake.refusal import PictureRefused
-from mmspec.encoders.intake.settings import IntakeSettings
+from mmspec.encoders.intake.settings import NOWHERE, IntakeSettings
 
 _MOST_REASON = 200  # characters: an address may be megabytes of base64 without its `data:`
 
@@ -52,6 +52,7 @@ class IntakeConnector(MediaConnector):
     def _read(self, url: str, reader: "PictureReader") -> Any:
         if is_data_url(url):
             return reader.load_bytes(read_data_url(url, reader.get_max_bytes()))
+        self._require_fetching(url)
         with _address_errors():
             return self.load_from_url(url, reader, fetch_timeout=envs.VLLM_IMAGE_FETCH_TIMEOUT)
 
@@ -60,8 +61,17 @@ class IntakeConnector(MediaConnector):
             return await asyncio.get_running_loop().run_in_executor(
                 global_thread_pool, self._read, url, reader
             )
+        self._require_fetching(url)
         with _address_errors():
             return await self.load_from_url_async(url, reader, fetch_timeout=envs.VLLM_IMAGE_FETCH_TIMEOUT)
+
+    def _require_fetching(self, url: str) -> None:
+        """vLLM's own words for this would be about a host that nobody named."""
+        if NOWHERE in self.allowed_media_domains and url.lstrip()[:4].lower() == "http":
+            raise PictureRefused(
+                "this server fetches no addresses; send the picture as a data URL, or have its host allowed with "
+                "--allowed-media-domains"
+            )
 
 
 class PictureReader(MediaIO[Image.Image]):

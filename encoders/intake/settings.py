@@ -43,6 +43,9 @@ class IntakeSettings:
 
 DEFAULTS = IntakeSettings()
 
+# Given to vLLM's `allowed_media_domains`, which has no word for none, where a server is to fetch nothing.
+NOWHERE = "nowhere.invalid"
+
 
 def engine_settings(additional_config: Any) -> IntakeSettings | None:
     """The settings that a vLLM engine was configured with in `additional_config["mmspec"]["intake"]`, if any."""

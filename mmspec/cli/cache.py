@@ -125,6 +125,8 @@ def purge(
         )
         result = {"directory": str(tier.folder), "purged": dropped, "left": tier.totals().entries}
         table = plain_table(("purged", str(dropped)), ("left", str(result["left"])))
+        if not dropped and not everything:
+            _remark("no entry matches; mmspec cache ls and stats show what there is")
         _answer(result, table, json)
 
 
@@ -142,6 +144,11 @@ def _opened(directory: Path | None) -> Iterator["FolderTier"]:
         raise MmspecError(f"cache: {error}") from error
     finally:
         tier.close()
+
+
+def _remark(text: str) -> None:
+    """On standard error, so that with --json standard output holds the object alone."""
+    Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print(text)
 
 
 def _answer(result: dict[str, Any], table: "Table", json: bool) -> None:

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mmspec.cli.cache_options import EncoderCache, EncoderCacheSize, encoder_cache_from
 from mmspec.cli.options import (
     Draft,
     DraftModel,
-    EncoderCache,
     FastVKeep,
     FastVLayer,
     FastVScores,
+    Intake,
     Json,
     MaxModelLen,
     Model,
@@ -20,12 +21,13 @@ from mmspec.cli.options import (
     Tokens,
     Verbose,
     draft_from,
-    encoder_cache_from,
     fastv_from,
+    intake_from,
     room,
 )
 from mmspec.cli.show_kept import Drawing, require_drawable
 from mmspec.cli.terminal import Terminal, engine_terminal, one_line_errors
+from mmspec.config import IntakeConfig
 from mmspec.draft import AUTO, speculative_config
 from mmspec.errors import MmspecError
 from mmspec.models import POCKET, resolve_model
@@ -55,7 +57,9 @@ def command(
     max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer, in tokens.")] = _MAX_TOKENS,
     temperature: Annotated[float, typer.Option(min=0.0, help="0 always takes the likeliest token.")] = 0.0,
     max_model_len: MaxModelLen = None,
+    intake: Intake = "on",
     encoder_cache: EncoderCache = "off",
+    encoder_cache_size: EncoderCacheSize = None,
     check: Annotated[
         bool, typer.Option("--check", help="Answer again with drafting off, and compare.")
     ] = False,
@@ -72,12 +76,14 @@ def command(
         require_drawable(show_kept, image or [], fastv)
     config = draft_from(model, draft, draft_model, num_speculative_tokens)
     speculative_config(config)  # its problems come before a model is built
-    messages = user_message(prompt, [picture_part(path) for path in image or []])
+    taking = intake_from(intake)
+    seen_first = (taking or IntakeConfig()).settings()
+    messages = user_message(prompt, [picture_part(path, seen_first) for path in image or []])
     # In this process the engine starts in half the time, and its end is the command's end.
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     sampling = {"max_tokens": max_tokens, "temperature": temperature, "seed": 0}
-    engine = {"model": model, "max_num_seqs": 1, "fastv": fastv, **room(max_model_len)}
-    cache = {"encoder_cache": encoder_cache_from(encoder_cache)}
+    engine = {"model": model, "max_num_seqs": 1, "fastv": fastv, "intake": taking, **room(max_model_len)}
+    cache = {"encoder_cache": encoder_cache_from(encoder_cache, encoder_cache_size)}
     with (
         engine_terminal(json_only=json, verbose=verbose) as terminal,
         one_line_errors(f"model {model}", verbose),
@@ -111,6 +117,7 @@ def _answer(
         token_ids += piece.token_ids
         stats = getattr(output, "mmspec", stats)
     terminal.answer.file.write("\n")
+    terminal.answer.file.flush()  # ahead of remarks, which go another way
     drawing.write(llm)
     llm.close()
     figures = stats.to_dict()

@@ -37,11 +37,16 @@ def command(
     if unmend:
         for file in unmend_shims():
             remarks.print(f"removed {file}", markup=False)
-    with remarks.status("importing torch, vLLM and their companions"):
-        examination = examine(timeout=timeout)
-        done = apply(examination.faults, Interpreter()) if mend else []
-        if done:
-            examination = examine(timeout=timeout)
+
+    def said(line: str) -> None:
+        remarks.print(line, markup=False)
+
+    said("importing torch, vLLM and their companions, which may take a minute ...")
+    examination = examine(timeout=timeout, said=said)
+    done = apply(examination.faults, Interpreter()) if mend else []
+    if done:
+        said("importing them again ...")
+        examination = examine(timeout=timeout, said=said)
     for line in done:
         remarks.print(f"mended: {line}", markup=False)
     if as_json:

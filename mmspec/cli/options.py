@@ -42,6 +42,7 @@ FastVKeep = Annotated[
     float | None,
     typer.Option(
         "--fastv-keep",
+        "--fastv",
         help="Share of the visual tokens that goes on behind --fastv-layer; 1 leaves it to each request.",
         show_default="no pruning",
     ),
@@ -75,12 +76,10 @@ Pictures = Annotated[
     list[Path] | None, typer.Option("--image", help="A picture; may be given more than once.")
 ]
 
-
-EncoderCache = Annotated[
+Intake = Annotated[
     str,
     typer.Option(
-        "--encoder-cache",
-        help="The vision-feature cache: off, on (the disk tier in the user's cache folder), or its options as JSON.",
+        "--intake", help="Picture intake: on, off (pictures are left to vLLM), or its options as JSON."
     ),
 ]
 
@@ -106,17 +105,18 @@ def section_from(option: str, text: str, section: type[Section], example: str) -
     except JSONDecodeError:
         options = None
     if not isinstance(options, dict):
-        raise MmspecError(f"{option} {text}: give on, off, or options as JSON, such as '{example}'")
+        folder = " a folder such as ./features," if section is EncoderCacheConfig else ""
+        raise MmspecError(f"{option} {text}: give on, off,{folder} or options as JSON, such as '{example}'")
     return section(**options)
 
 
-def encoder_cache_from(text: str) -> EncoderCacheConfig | None:
-    """The typed form of `--encoder-cache`.
+def intake_from(text: str) -> IntakeConfig | None:
+    """The typed form of `--intake`.
 
     Raises:
-        MmspecError: not on, off, or options of the cache.
+        MmspecError: not on, off, or options of the intake.
     """
-    return section_from("--encoder-cache", text, EncoderCacheConfig, '{"memory_size": "2GB"}')
+    return section_from("--intake", text, IntakeConfig, '{"background": "black"}')
 
 
 def draft_from(target: str, method: str, model: str | None, tokens: int | None) -> DraftConfig:

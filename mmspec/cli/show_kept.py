@@ -63,6 +63,8 @@ def _seen(path: Path, llm: Any) -> "Image":
     """The picture as the model's processor looked at it."""
     from mmspec.encoders.fastv.drawing import centre_square
     from mmspec.encoders.intake.picture import take_in
+    from mmspec.encoders.intake.settings import DEFAULTS, engine_settings
 
-    picture = take_in(path.read_bytes()).image
+    settings = engine_settings(llm.llm_engine.vllm_config.additional_config) or DEFAULTS
+    picture = take_in(path.read_bytes(), settings).image
     return centre_square(picture) if llm.model_config.hf_config.model_type == "llava" else picture

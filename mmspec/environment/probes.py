@@ -1,7 +1,8 @@
 """Importing packages in subprocesses, side by side, to learn which of them work."""
 
 import os
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -78,13 +79,19 @@ def versions(interpreter: Interpreter, packages: Iterable[str]) -> dict[str, str
     return report.values
 
 
-def probe(interpreter: Interpreter, packages: Iterable[str], timeout: float = 120.0) -> dict[str, Probe]:
+def probe(
+    interpreter: Interpreter,
+    packages: Iterable[str],
+    timeout: float = 120.0,
+    said: Callable[[str], None] | None = None,
+) -> dict[str, Probe]:
     """Imports each installed package in a process of its own.
 
     Args:
         interpreter: where to import.
         packages: import names; put the slowest first.
         timeout: for each package, in seconds.
+        said: is told of each import that ends, from several threads.
     """
     packages = list(packages)
     found = versions(interpreter, packages)
@@ -92,7 +99,11 @@ def probe(interpreter: Interpreter, packages: Iterable[str], timeout: float = 12
     def one(name: str) -> Probe:
         if name not in found:
             return Probe(name, False, None, None, {})
+        started = time.monotonic()
         report = interpreter.run(_CODE.get(name, f"import {name}"), timeout)
+        if said is not None:
+            outcome = "imported" if report.error is None else "not imported"
+            said(f"{name}: {outcome} in {time.monotonic() - started:.0f} s")
         return Probe(name, True, found[name], report.error, report.values)
 
     with ThreadPoolExecutor(max_workers=max(2, os.cpu_count() or 1)) as pool:

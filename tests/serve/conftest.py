@@ -9,6 +9,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ def quiet_environment(**changes: str) -> dict[str, str]:
     return {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "2", **changes}
 
 
-def last_json(*command: str, timeout: float = 900, **environment: str) -> dict[str, Any]:
+def last_json(*command: str, timeout: float = 900, **environment: str) -> Any:
     """What a Python command, run from the project's folder, prints as its last line."""
     done = subprocess.run(
         [sys.executable, *command],
@@ -48,8 +49,7 @@ def last_json(*command: str, timeout: float = 900, **environment: str) -> dict[s
         cwd=Path(__file__).parents[2],
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return result
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 @dataclass
@@ -76,20 +76,20 @@ def wait_until_healthy(server: Server) -> None:
     raise AssertionError(f"the server is not healthy after {START_SECONDS} s:\n{server.tail()}")
 
 
-@pytest.fixture(scope="module")
-def server(tiny_vlm: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """`mmspec serve` with n-gram drafting and the feature cache; what is kept of pictures is left to each request."""
+@contextmanager
+def serving(model: Path, folder: Path, *flags: str, **environment: str) -> Iterator[Server]:
+    """`mmspec serve` with small limits, under the name `tiny`; its log is kept in `folder`."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    log = tmp_path_factory.mktemp("log") / "server.log"
-    command = [sys.executable, "-m", "mmspec.cli.main", "serve", str(tiny_vlm), "-k", "3"]
+    command = [sys.executable, "-m", "mmspec.cli.main", "serve", str(model), "-k", "3", *flags]
     command += ["--host", "127.0.0.1", "--port", str(port), "--dtype", "float32", "--max-num-seqs", "4"]
-    command += ["--served-model-name", "tiny", "--fastv-keep", "1.0"]
-    features = tmp_path_factory.mktemp("features")
-    command += ["--encoder-cache", json.dumps({"directory": str(features), "memory_size": "8MiB"})]
+    command += ["--served-model-name", "tiny"]
+    log = folder / "server.log"
     with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, env=quiet_environment())
+        process = subprocess.Popen(
+            command, stdout=output, stderr=output, env=quiet_environment(**environment)
+        )
         running = Server(f"http://127.0.0.1:{port}", process, log)
         try:
             wait_until_healthy(running)
@@ -101,3 +101,12 @@ def server(tiny_vlm: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
                     process.wait(timeout=60)
                 except subprocess.TimeoutExpired:
                     process.kill()
+
+
+@pytest.fixture(scope="module")
+def server(tiny_vlm: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """`mmspec serve` with n-gram drafting and the feature cache; what is kept of pictures is left to each request."""
+    features = json.dumps({"directory": str(tmp_path_factory.mktemp("features")), "memory_size": "8MiB"})
+    flags = ("--fastv", "1.0", "--encoder-cache", features)
+    with serving(tiny_vlm, tmp_path_factory.mktemp("log"), *flags) as running:
+        yield running

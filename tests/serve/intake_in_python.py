@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from tests.odd_pictures import card, odd_pictures, saved
+from tests.odd_pictures import SETTINGS, card, odd_pictures, saved
+from tests.serve.doors import through_both
 
 BREAK = "\u200b"
 
@@ -34,7 +35,7 @@ def intake(model: str, placeholder: str) -> dict[str, Any]:
     import vllm
     from vllm import SamplingParams
 
-    from mmspec import LLM, MmspecError
+    from mmspec import LLM, IntakeConfig, MmspecError
 
     files = {odd.name: odd.data for odd in odd_pictures()}
     plain, grey, turned = (
@@ -58,7 +59,9 @@ def intake(model: str, placeholder: str) -> dict[str, Any]:
             return str(error)
         return None
 
-    llm = LLM(model, **engine)
+    llm = LLM(
+        model, intake=IntakeConfig(max_bytes=SETTINGS.max_bytes, max_pixels=SETTINGS.max_pixels), **engine
+    )
     found: dict[str, Any] = {}
     batch = [conversation(plain), conversation(plain, grey), conversation(turned), conversation(text="abcd")]
     found["chat"] = [described(output) for output in llm.chat(batch, sampling, use_tqdm=False)]
@@ -83,6 +86,7 @@ def intake(model: str, placeholder: str) -> dict[str, Any]:
     texts = {"typed": f"a <{token}> here", "as text": f"a <{BREAK}{token}> here"}
     for name, text in texts.items():
         found[name] = described(llm.chat(conversation(plain, text=text), sampling, use_tqdm=False)[0])
+    found["doors"] = through_both(llm)
     llm.close()
 
     stock = vllm.LLM(model, enforce_eager=True, **engine)

@@ -3,9 +3,6 @@
 import base64
 import http.server
 import json
-import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +16,7 @@ from PIL import Image
 from mmspec.encoders.intake.headers import HEADER
 from mmspec.encoders.intake.picture import take_in
 from tests.odd_pictures import SETTINGS, OddPicture, card, odd_pictures, saved
-from tests.serve.conftest import Server, quiet_environment, wait_until_healthy
+from tests.serve.conftest import Server, serving
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -34,28 +31,13 @@ Answer = tuple[int, list[list[float]]]
 
 @pytest.fixture(scope="module")
 def server(tiny_vlm: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """`mmspec serve` with the small limits of the odd pictures."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    log = tmp_path_factory.mktemp("log") / "server.log"
+    """`mmspec serve` with the small limits of the odd pictures, and hosts to fetch from."""
     limits = json.dumps({"max_bytes": SETTINGS.max_bytes, "max_pixels": SETTINGS.max_pixels})
-    command = [sys.executable, "-m", "mmspec.cli.main", "serve", str(tiny_vlm), "-k", "3", "--intake", limits]
-    command += ["--host", "127.0.0.1", "--port", str(port), "--dtype", "float32", "--max-num-seqs", "4"]
-    command += ["--served-model-name", "tiny", "--limit-mm-per-prompt", '{"image": 4}']
-    with log.open("wb") as output:
-        environment = quiet_environment(VLLM_MEDIA_FETCH_MAX_RETRIES="1")
-        process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
-        running = Server(f"http://127.0.0.1:{port}", process, log)
-        try:
-            wait_until_healthy(running)
-            yield running
-        finally:
-            process.terminate()
-            try:
-                process.wait(timeout=60)
-            except subprocess.TimeoutExpired:
-                process.kill()
+    flags = ["--intake", limits, "--limit-mm-per-prompt", '{"image": 4}']
+    flags += ["--allowed-media-domains", "127.0.0.1", "no.such.host.invalid"]
+    folder = tmp_path_factory.mktemp("log")
+    with serving(tiny_vlm, folder, *flags, VLLM_MEDIA_FETCH_MAX_RETRIES="1") as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -176,6 +158,7 @@ def test_a_picture_behind_an_address_is_told_by_its_content(client: OpenAI, web:
     [
         ("{web}/missing.png", "404"),
         ("http://127.0.0.1:9/x.png", "its address cannot be read"),
+        ("http://localhost/x.png", "must be from one of the allowed domains"),
         ("http://no.such.host.invalid/x.png", "its address cannot be read"),
         ("http://[broken/x.png", "its address cannot be read"),
         ("file:///etc/hostname", "--allowed-local-media-path"),

@@ -5,7 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.odd_pictures import odd_pictures
 from tests.serve.conftest import last_json
+from tests.serve.doors import RIGHT
 from tests.tiny import build_checkpoint
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
@@ -73,3 +75,17 @@ def test_vllm_alone_gives_the_picture_to_the_placeholder_that_was_typed(found: d
 
 def test_an_engine_of_vllm_in_the_same_process_has_no_intake(found: dict[str, Any]) -> None:
     assert found["stock"] == "NotImplementedError"
+
+
+@pytest.mark.parametrize("door", ["python", "chat"])
+def test_every_odd_picture_is_right_or_refused_in_one_line(found: dict[str, Any], door: str) -> None:
+    """By the pixels that vLLM is handed; test_intake has the same pictures over HTTP."""
+    pictures = {odd.name: odd for odd in odd_pictures()}
+    assert found["doors"].keys() == pictures.keys()
+
+    taken = {name for name, odd in pictures.items() if odd.expected is not None}
+    assert {name for name, result in found["doors"].items() if result[door] == RIGHT} == taken
+    for name in pictures.keys() - taken:
+        line = found["doors"][name][door]
+        assert "picture" in line and pictures[name].refused in line and "; " in line
+        assert door == "python" or line.startswith("exit 2: mmspec: picture ")

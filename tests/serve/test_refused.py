@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.serve.conftest import quiet_environment
+from tests.serve.conftest import last_json, quiet_environment
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -57,3 +57,32 @@ def test_too_long_an_answer_is_refused(tiny_vlm: Path) -> None:
     assert "too long: the prompt takes" in done.stderr.splitlines()[-1]
     assert "lower max_tokens" in done.stderr.splitlines()[-1]
     assert done.stdout == ""
+
+
+DRY_RUNS: list[tuple[list[str], str]] = [
+    ([], ""),
+    (
+        ["--max-modl-len", "512"],
+        "--max-modl-len: neither vllm serve nor mmspec serve knows it; did you mean --max-model-len?",
+    ),
+    (["--fastv-kep", "0.5"], "did you mean --fastv-keep?"),
+    (["--seed", "many"], "vllm serve: argument --seed"),
+    (["--max-model-len", "1000000"], "vllm serve would refuse this"),
+    (
+        ["--fastv", "0.5", "--fastv-layer", "8"],
+        "fastv.layer: 8 leaves nothing to prune in a model of 8 layers",
+    ),
+]
+
+
+def test_a_dry_run_says_what_a_start_would_refuse(tiny_vlm: Path) -> None:
+    given = json.dumps([flags for flags, _ in DRY_RUNS])
+
+    sound, *wrong = last_json("-m", "tests.serve.dry_runs", str(tiny_vlm), given)
+
+    assert sound["code"] == 0 and sound["out"].startswith("vllm serve ") and sound["out"].count("\n") == 1
+    assert not sound["err"]
+    for (flags, named), found in zip(DRY_RUNS[1:], wrong, strict=True):
+        assert found["code"] == 2, flags
+        assert named in found["err"].splitlines()[-1], flags
+        assert not found["out"] and "Traceback" not in found["err"]

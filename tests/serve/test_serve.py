@@ -1,8 +1,11 @@
 """The OpenAI server that `mmspec serve` starts, asked by the OpenAI client."""
 
 import base64
+import json
 import re
-import signal
+import shutil
+import subprocess
+import sys
 import time
 import urllib.request
 from pathlib import Path
@@ -13,8 +16,11 @@ from openai import BadRequestError, OpenAI
 from PIL import Image
 
 from tests.serve.conftest import Server
+from tests.unit.test_deploy import dashboard_expressions
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -120,10 +126,84 @@ def test_a_share_that_means_nothing_is_refused_and_the_server_lives(
     assert client.models.list().data[0].id == "tiny"
 
 
-def test_sigterm_ends_the_server(server: Server) -> None:
-    """Stands last: the server of this module is gone afterwards."""
-    server.process.send_signal(signal.SIGTERM)
+@pytest.mark.parametrize("name", ["fastv_kep", "fast_keep", "fastv"])
+def test_a_misspelt_argument_is_refused_and_those_of_others_pass(
+    name: str, client: OpenAI, question: list[Any]
+) -> None:
+    asked: dict[str, Any] = {"model": "tiny", "messages": question, "max_tokens": 2}
 
-    server.process.wait(timeout=60)
+    with pytest.raises(
+        BadRequestError, match=f"{name}: unknown argument of a request; did you mean 'fastv_keep'"
+    ):
+        client.chat.completions.create(**asked, extra_body={"vllm_xargs": {name: 0.5}})
 
-    assert "Traceback" not in server.tail()
+    assert client.chat.completions.create(**asked, extra_body={"vllm_xargs": {"somebody_elses": 1}}).choices
+
+
+@pytest.mark.parametrize(
+    ("url", "named"),
+    [
+        ("http://127.0.0.1:9/x.png", "this server fetches no addresses; send the picture as a data URL"),
+        ("HTTPS://example.com/x.png", "--allowed-media-domains"),
+        ("file:///etc/hostname", "--allowed-local-media-path"),
+        ("file://localhost/etc/hostname", "--allowed-local-media-path"),
+    ],
+)
+def test_neither_addresses_nor_files_are_read_unless_allowed(client: OpenAI, url: str, named: str) -> None:
+    picture = {"type": "image_url", "image_url": {"url": url}}
+    messages: list[Any] = [{"role": "user", "content": [picture, {"type": "text", "text": "abcd"}]}]
+
+    with pytest.raises(BadRequestError, match=named):
+        client.chat.completions.create(model="tiny", messages=messages, max_tokens=2)
+
+
+def test_the_dashboard_asks_for_what_the_server_exports(
+    server: Server, client: OpenAI, question: list[Any]
+) -> None:
+    client.chat.completions.create(model="tiny", messages=question, max_tokens=2)
+    with urllib.request.urlopen(f"{server.url}/metrics", timeout=60) as answer:
+        # A series whose labels have not occurred yet has only its type.
+        exported = set(re.findall(r"^(?:# TYPE )?([\w:]+)[{ ]", answer.read().decode(), re.MULTILINE))
+
+    asked = {name for expression in dashboard_expressions() for name in re.findall(r"vllm:\w+", expression)}
+    assert len(asked) > 20
+    assert asked <= exported
+
+
+def from_page(name: str, language: str, start: str, server: Server) -> str:
+    """A block of a page, about the server of these tests and with short answers."""
+    blocks = re.findall(rf"^```{language}\n(.*?)^```$", (ROOT / name).read_text(), re.MULTILINE | re.DOTALL)
+    (block,) = [block for block in blocks if start in block]
+    changes = {"http://localhost:8000": server.url, '"pocket"': '"tiny"'}
+    changes |= {
+        '"temperature": 0': '"temperature": 0, "max_tokens": 8',
+        "temperature=0": "temperature=0, max_tokens=8",
+    }
+    for old, new in changes.items():
+        assert old in block or "max_tokens" in new
+        block = block.replace(old, new)
+    return block
+
+
+def run(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, timeout=600).stdout
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl here")
+@pytest.mark.parametrize("page", ["README.md", "docs/serving.md"])
+def test_the_curl_of_the_pages_streaming_and_not(server: Server, page: str) -> None:
+    line = from_page(page, "bash", "IMAGE=", server)
+
+    whole = json.loads(run("bash", "-c", line))["choices"][0]["message"]["content"]
+    streamed = run("bash", "-c", line.replace('"temperature"', '"stream": true, "temperature"'))
+
+    events = [event.removeprefix("data: ") for event in streamed.splitlines() if event.startswith("data: {")]
+    pieces = [json.loads(event)["choices"][0]["delta"].get("content") or "" for event in events]
+    assert "".join(pieces) == whole and whole
+
+
+def test_the_client_of_the_page_streaming_and_not(server: Server) -> None:
+    answers = run(sys.executable, "-c", from_page("docs/serving.md", "python", "OpenAI(", server))
+
+    length = (len(answers) - 1) // 2
+    assert answers == f"{answers[:length]}\n{answers[:length]}" and length > 1

@@ -1,7 +1,5 @@
 """The command line: help, and mistakes answered with one line and no engine."""
 
-import json
-import shlex
 import socket
 from pathlib import Path
 
@@ -74,6 +72,23 @@ def test_every_command_has_help(command: list[str], capsys: pytest.CaptureFixtur
         (["chat", "--prompt", "x", "--draft-model", "a/head"], "add --draft eagle3 or draft_model"),
         (["chat", "--prompt", "x", "--draft", "eagle3", "--draft-model", "/no/head"], "no such folder"),
         (["chat", "--prompt", "x", "-k", "0"], "num_speculative_tokens: 0"),
+        (
+            ["serve", "a/b", "-k", "129"],
+            "num_speculative_tokens: 129 is not accepted: input should be less than",
+        ),
+        (
+            ["chat", "--prompt", "x", "--encoder-cache", "onn"],
+            "on, off, a folder such as ./features, or options",
+        ),
+        (
+            ["serve", "a/b", "--encoder-cache", f"{__file__}/x"],
+            f"{__file__} is not a folder; name another one",
+        ),
+        (
+            ["serve", "a/b", "--encoder-cache-size", "1GB"],
+            "no folder to limit; name one with --encoder-cache",
+        ),
+        (["serve", "a/b", "--encoder-cache", "./x", "--encoder-cache-size", "20"], "'20' has no unit"),
         (["chat", "--prompt", "x", "--max-tokens", "0"], "--max-tokens"),
         (["chat", "--prompt", "x", "--temperature", "1", "--check"], "leave --temperature at 0"),
         (["chat", "--prompt", "x", "--unknown"], "No such option: --unknown"),
@@ -85,7 +100,7 @@ def test_every_command_has_help(command: list[str], capsys: pytest.CaptureFixtur
         (["chat", "--prompt", "x", "--fastv-scores", "best"], "unknown criterion 'best'"),
         (["chat", "--prompt", "x", "--show-kept", "kept.png"], "prune with --fastv-keep"),
         (["chat", "--prompt", "x", "--fastv-keep", "1", "--show-kept", "kept.png"], "give one with --image"),
-        (["serve", "a/b", "--fastv-keep", "2"], "fastv.keep: 2.0 is not accepted"),
+        (["serve", "a/b", "--fastv", "2"], "fastv.keep: 2.0 is not accepted"),
         (["bench", "fastv", "--keep", "7"], "fastv.keep: 7.0 is not accepted"),
         (["bench", "fastv", "--scores", "best"], "unknown criterion 'best'"),
         (["bench", "fastv", "--scenes", "1"], "give 0 or at least 2"),
@@ -118,36 +133,6 @@ def test_a_mistake_is_answered_with_one_line(
     assert named in lines[0]
     assert "Traceback" not in errors
     assert output == ""
-
-
-def test_the_dry_run_prints_a_line_for_the_shell(checkpoint: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code = run(["serve", checkpoint, "--dry-run", "--port", "8123", "-k", "3", "--api-key", "a b"])
-
-    program, command, model, *flags = shlex.split(capsys.readouterr().out)
-    options = dict(zip(flags[::2], flags[1::2], strict=False)) | dict(
-        zip(flags[1::2], flags[2::2], strict=False)
-    )
-    assert code == 0
-    assert (program, command, model) == ("vllm", "serve", checkpoint)
-    assert json.loads(options["--speculative-config"])["num_speculative_tokens"] == 3
-    assert json.loads(options["--additional-config"])["mmspec"]["draft"]["method"] == "ngram"
-    assert options["--port"] == "8123"
-    assert options["--api-key"] == "a b"
-
-
-def test_the_dry_run_as_json(checkpoint: str, capsys: pytest.CaptureFixture[str]) -> None:
-    run(["serve", checkpoint, "--dry-run", "--json"])
-
-    printed = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert shlex.split(printed["command"]) == ["vllm", *printed["arguments"]]
-
-
-def test_flags_of_the_user_win(checkpoint: str, capsys: pytest.CaptureFixture[str]) -> None:
-    run(["serve", checkpoint, "--dry-run", "--no-enforce-eager", "--kv-cache-memory-bytes=5"])
-
-    line = capsys.readouterr().out
-    assert "--enforce-eager" not in line.replace("--no-enforce-eager", "")
-    assert line.count("--kv-cache-memory-bytes") == 1
 
 
 def test_a_port_in_use_is_refused(checkpoint: str, capsys: pytest.CaptureFixture[str]) -> None:

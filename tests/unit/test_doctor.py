@@ -48,6 +48,18 @@ def test_broken_companions_come_with_the_command_that_mends_them(tmp_path: Path)
     assert not examination.healthy
 
 
+def test_each_import_is_said_when_it_ends(tmp_path: Path) -> None:
+    environment = FakeEnvironment(tmp_path / "venv")
+    environment.add_torch()
+    environment.add_companion("torchcodec", broken=True)
+    said: list[str] = []
+
+    examine(environment.interpreter, said=said.append)
+
+    outcomes = {line.rpartition(" in ")[0] for line in said}
+    assert outcomes == {"torchcodec: not imported", "torch: imported"}
+
+
 @pytest.mark.parametrize("version", ["0.31.0", "0.34.0"])
 def test_a_vllm_outside_the_supported_range(tmp_path: Path, version: str) -> None:
     environment = FakeEnvironment(tmp_path / "venv")
@@ -67,6 +79,10 @@ def test_this_environment_as_json() -> None:
     assert result["ok"] and result["vllm_supported"] and result["plugin_loaded"]
     assert result["mended"] == []
     assert result["versions"]["mmspec"] == "0.1.0"
+    said = process.stderr.splitlines()
+    assert said[0].startswith("importing torch, vLLM") and any(
+        line.startswith("vllm: imported") for line in said
+    )
 
 
 @pytest.mark.parametrize(

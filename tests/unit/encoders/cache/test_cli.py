@@ -116,6 +116,37 @@ def test_purge_by_namespace_or_all(
 
 
 @pytest.mark.parametrize(
+    "match", [["--encoder", "f00"], ["--namespace", "nobody"], ["--unused-for", "1h"]], ids=str
+)
+def test_a_purge_that_matches_nothing_says_so(
+    folder: str, match: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("purge", "--directory", folder, *match, "--json") == 0
+
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["purged"] == 0
+    assert "no entry matches; mmspec cache ls and stats show what there is" in captured.err
+    run("purge", "--directory", folder, "--all")
+    run("purge", "--directory", folder, "--all")
+    assert not capsys.readouterr().err
+
+
+def test_a_folder_in_the_place_of_the_index_is_named_with_its_mend(
+    folder: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("index.sqlite", "index.sqlite-wal", "index.sqlite-shm"):
+        (Path(folder) / name).unlink(missing_ok=True)
+    index = Path(folder) / "index.sqlite"
+    index.mkdir()
+
+    assert run("ls", "--directory", folder) == 2
+    captured = capsys.readouterr()
+    assert f"{index} is a folder" in captured.err and "remove it" in captured.err
+    index.rmdir()
+    assert answer(capsys, "stats", "--directory", folder)["entries"] == 10
+
+
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["stats", "--directory", "/no/folder"], "no feature cache in /no/folder"),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mmspec.encoders.cache import default_directory, open_store
+from mmspec.encoders.cache.opening import require_usable
 from mmspec.errors import MmspecError
 from tests.unit.encoders.cache.entries import entry, key
 
@@ -62,3 +63,34 @@ def test_it_needs_neither_torch_nor_redis() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout == "set()\n"
+
+
+def test_a_folder_that_can_be_used_or_made_is_not_touched(tmp_path: Path) -> None:
+    require_usable(tmp_path)
+    require_usable(tmp_path / "not" / "there" / "yet")
+
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_cannot_be_the_folder_of_a_cache(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "cache" / "index.sqlite").mkdir(parents=True)
+
+    for folder in ("file", "file/below"):
+        with pytest.raises(MmspecError, match="file is not a folder; name another one with --encoder-cache"):
+            require_usable(tmp_path / folder)
+    with pytest.raises(MmspecError, match=r"index\.sqlite is a folder, where a file belongs; remove it"):
+        require_usable(tmp_path / "cache")
+
+
+def test_a_folder_of_others(unprivileged: Path) -> None:
+    locked, readable = unprivileged / "locked", unprivileged / "readable"
+    locked.mkdir(mode=0o000)
+    readable.mkdir(mode=0o500)
+
+    require_usable(readable, writes=False)
+    for folder, may in ((readable, "written to"), (readable / "below", "written to"), (locked, "written to")):
+        with pytest.raises(MmspecError, match=f"cannot be {may}; change its permissions"):
+            require_usable(folder)
+    with pytest.raises(MmspecError, match="cannot be read"):
+        require_usable(locked, writes=False)

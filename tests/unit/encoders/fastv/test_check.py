@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mmspec.encoders.fastv.check import FAMILIES, require_prunable
+from mmspec.encoders.fastv.check import FAMILIES, require_prunable, settle_layer
 from mmspec.errors import MmspecError
 
 
@@ -118,3 +118,36 @@ def test_what_cannot_be_pruned_is_refused(wrong: dict[str, Any], line: str) -> N
     with pytest.raises(MmspecError, match=line) as caught:
         require_prunable(engine({"layer": 2}, **wrong))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fastv", "deepstack", "layer"),
+    [
+        ({"keep": 0.5}, [5, 11, 17], 3),
+        ({"keep": 0.5}, [5], None),
+        ({"keep": 0.5}, None, None),
+        ({"layer": 2}, [5, 11, 17], 2),
+        ({"layer": 6}, [5, 11, 17], 6),
+    ],
+)
+def test_without_a_layer_the_first_behind_deepstack_is_taken(
+    fastv: dict[str, Any], deepstack: list[int] | None, layer: int | None
+) -> None:
+    configured = engine(fastv, deepstack=deepstack)
+    given = configured.additional_config
+
+    settle_layer(configured)
+
+    assert configured.additional_config["mmspec"]["fastv"] == fastv | (
+        {} if layer is None else {"layer": layer}
+    )
+    assert given == {"mmspec": {"fastv": fastv}}  # the user's own mapping stays as it is
+
+
+def test_an_engine_that_does_not_prune_has_no_layer_to_settle() -> None:
+    configured = engine(None, deepstack=[5, 11, 17])
+
+    settle_layer(configured)
+    settle_layer(SimpleNamespace())
+
+    assert configured.additional_config == {"mmspec": {}}
