@@ -36,6 +36,7 @@ from mmspec.models import resolve_model
 CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 _INTAKE_HEADER = "mmspec.encoders.intake.headers.IntakeHeader"
+_STATISTICS = "mmspec.serving.middleware.Statistics"
 
 
 def command(
@@ -94,8 +95,8 @@ def serve_arguments(model: str, config: MmspecConfig, given: list[str]) -> list[
             )
     if config.intake is not None:
         given = ["--middleware", _INTAKE_HEADER, *given]
-    # Reports of pictures are for the Python API: over HTTP they would show up in every response.
-    arguments = engine_kwargs(config, statistics=False) | engine_defaults(model, names)
+    given = ["--middleware", _STATISTICS, *given]
+    arguments = engine_kwargs(config, statistics="asked") | engine_defaults(model, names)
     with one_line_errors(f"model {model}", verbose=False):
         folder = resolve_model(model, lambda line: print(line, file=sys.stderr))
     speculative = arguments.get("speculative_config")

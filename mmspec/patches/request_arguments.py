@@ -1,4 +1,4 @@
-"""Reads what a request asks of FastV, where a wrong value is still the request's own mistake: a 400."""
+"""Reads what a request asks of mmspec where a wrong value is still the request's own mistake: a 400."""
 
 import functools
 from collections.abc import Callable
@@ -22,9 +22,11 @@ def _wrap(original: Callable[..., Any]) -> Callable[..., Any]:
 
         from mmspec.encoders.fastv.requests import asked_budget, settle
         from mmspec.encoders.fastv.settings import engine_settings
+        from mmspec.serving.asked import require_answerable
 
         settings = engine_settings(additional)
         try:
+            require_answerable(params, self.vllm_config.scheduler_config.scheduler_cls)
             budget = asked_budget(params, settings)
             request = original(self, request_id, prompt, params, *args, **kwargs)
             if settings is not None:
@@ -55,8 +57,8 @@ SETTLE_REQUEST = Patch(
         "kv_hints",
     ),
     wrap=_wrap,
-    why="`fastv_keep` in a request's extra arguments would be ignored in silence or end the engine when wrong, and "
-    "pruned prompts would share blocks of the prefix cache",
+    why="`fastv_keep`, `mmspec_stats` and `mmspec_draft` in a request's extra arguments would be ignored in silence or "
+    "end the engine when wrong, and pruned prompts would share blocks of the prefix cache",
     upstream="none: extra arguments have no hook where they are checked",
     versions=SUPPORTED,
     remove_when="vLLM lets plugins check requests and keep them apart in the prefix cache",
