@@ -53,7 +53,7 @@ class Layout:
             )  # fmt: skip
 
     def _views(self) -> None:
-        with gr.Tabs():
+        with gr.Tabs(elem_id="views"):
             with gr.Tab("Tokens"):
                 self.tokens = gr.HTML(no_tokens(Offer("", statistics=True)), elem_id="tokens")
             with gr.Tab("Compare"):
