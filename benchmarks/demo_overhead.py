@@ -107,7 +107,7 @@ def _through_page(client: Client) -> float:
     """Seconds for the answer as a browser gets it."""
     question = {"text": _QUESTION, "files": [handle_file(_PICTURE)]}
     begun = time.perf_counter()
-    for _ in client.submit(question, [], "", 0, 1, _MAX_TOKENS, None, 1, api_name="/ask"):
+    for _ in client.submit(question, [], "", 0, 1, _MAX_TOKENS, "", 1, api_name="/ask"):
         pass
     return time.perf_counter() - begun
 

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,7 +57,7 @@ class Asking:
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    async def updates(self) -> AsyncIterator[Answer]:
+    async def updates(self) -> AsyncGenerator[Answer, None]:
         """The answer each time that there is more of it, and once more at its end.
 
         Leaving the loop closes the connection, upon which the server aborts the request.

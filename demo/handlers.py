@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
 from typing import Any
 
 import gradio as gr
@@ -101,7 +102,7 @@ class Handlers:
         text, files = question_of(history[index])
         return {self._layout.chat: history[:index], self._layout.box: {"text": text, "files": files}}
 
-    def stop(self, request: gr.Request) -> None:
+    async def stop(self, request: gr.Request) -> None:
         """Ends what the page waits for; the server aborts the request when the connection closes."""
         self._running.stop(str(request.session_hash))
 
@@ -117,7 +118,7 @@ class Handlers:
                 raise MmspecError(_ASK_FIRST)
             system, *rest = settings
             sampling = sampling_from(*rest)
-            messages = to_messages(history[: index + 1], system)
+            messages = to_messages(history[: index + 1], system or "")
             answers: list[Answer] = []
             # The first is thrown away: after it, both find pictures encoded and the prompt cached.
             for name, limit, draft in (("warm-up", 1, False), ("off", None, False), ("on", None, True)):
@@ -146,12 +147,14 @@ class Handlers:
         answer, offer = Answer(), self._offer or Offer("")
         try:
             offer = await self._ready()
-            messages = to_messages(history, system)
+            messages = to_messages(history, system or "")
             async for answer in self._updates(offer, messages, sampling_from(*settings[1:]), request):
                 turns = [answer_turn(answer.text)] if answer.text else []
                 yield {layout.chat: [*history, *turns], layout.live: live_line(answer, offer, done=False)}
         except MmspecError as refusal:
             answer.refusal = str(refusal)
+        if answer.refusal:
+            self._offer = None  # another server may have taken its place
         yield self._conclusion(history, answer, offer)
 
     def _conclusion(self, history: list[Message], answer: Answer, offer: Offer) -> Changes:
@@ -193,8 +196,9 @@ class Handlers:
     ) -> AsyncIterator[Answer]:
         asking = Asking(lambda: self._server.read(offer, messages, sampling))
         with self._running.only(str(request.session_hash), asking):
-            async for answer in asking.updates():
-                yield answer
+            async with aclosing(asking.updates()) as updates:
+                async for answer in updates:
+                    yield answer
 
     async def _ready(self) -> Offer:
         """What the server offers, asked once.
@@ -209,12 +213,23 @@ class Handlers:
         return self._offer
 
 
-def sampling_from(temperature: float, top_p: float, max_tokens: float, seed: Any, keep: float) -> Sampling:
-    """The settings of the page, typed."""
+def sampling_from(
+    temperature: float, top_p: float, max_tokens: float, seed: str | None, keep: float
+) -> Sampling:
+    """The settings of the page, typed.
+
+    Raises:
+        MmspecError: a seed that is no number.
+    """
+    seed = (seed or "").strip()
+    if seed and not seed.removeprefix("-").isdecimal():
+        raise MmspecError(
+            f"The seed {seed!r} is no whole number; leave it empty, or give one in the settings."
+        )
     return Sampling(
         temperature=float(temperature),
         top_p=float(top_p),
         max_tokens=int(max_tokens),
-        seed=None if seed in (None, "") else int(seed),
+        seed=int(seed) if seed else None,
         keep=float(keep),
     )

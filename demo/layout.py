@@ -24,33 +24,55 @@ class Layout:
             self.banner = gr.HTML(as_line([("", "Connecting …")]), elem_id="banner")
             dark = gr.Button("Dark / light", size="sm", scale=0, min_width=120, elem_id="dark")
         dark.click(None, js=_DARK)
+        with gr.Row():
+            with gr.Column(scale=3, min_width=420):
+                self._conversation()
+            with gr.Column(scale=2, min_width=360):
+                self._views()
+                self._settings()
+
+    def _conversation(self) -> None:
         self.chat = gr.Chatbot(
-            elem_id="chat", height="55vh", editable="user", buttons=["copy", "copy_all"], show_label=False,
+            elem_id="chat",
+            height="60vh",
+            editable="user",
+            buttons=["copy", "copy_all"],
+            show_label=False,
+            # Gradio 6.31 cannot edit a bubble that holds pictures and text.
+            group_consecutive_messages=False,
             placeholder="Ask about a picture.",
-        )  # fmt: skip
+        )
         self.live = gr.HTML(as_line([("", "no answer yet")]), elem_id="live")
         self.box = gr.MultimodalTextbox(
-            elem_id="box", file_types=["image"], file_count="multiple", show_label=False, autofocus=True,
-            placeholder="A question; add pictures with the clip, by dragging, or by pasting.", max_lines=6,
-        )  # fmt: skip
-        gr.Examples(_examples(), [self.box], label="Examples", examples_per_page=12, elem_id="examples")
-        self._settings()
-        self._views()
+            elem_id="box",
+            file_types=["image"],
+            file_count="multiple",
+            show_label=False,
+            autofocus=True,
+            placeholder="A question; add pictures with the clip, by dragging, or by pasting.",
+            max_lines=6,
+        )
+        gr.Examples(_examples(), [self.box], label="Examples", examples_per_page=4, elem_id="examples")
 
     def _settings(self) -> None:
         with gr.Accordion("Settings", open=False, elem_id="settings"):
             self.system = gr.Textbox(label="System prompt", lines=2, elem_id="system")
-            with gr.Row():
-                self.temperature = gr.Slider(0, 2, 0, step=0.05, label="Temperature", info="0: greedy")
-                self.top_p = gr.Slider(0.05, 1, 1, step=0.05, label="Top p")
-                self.max_tokens = gr.Slider(
-                    1, 2048, 256, step=1, label="Longest answer, in tokens", elem_id="max-tokens"
-                )
-                self.seed = gr.Number(label="Seed", info="empty: another each time", value=None, precision=0)
+            self.temperature = gr.Slider(0, 2, 0, step=0.05, label="Temperature (0: greedy)")
+            self.top_p = gr.Slider(0.05, 1, 1, step=0.05, label="Top p")
+            self.max_tokens = gr.Slider(
+                1, 2048, 256, step=1, label="Longest answer, in tokens", elem_id="max-tokens"
+            )
+            self.seed = gr.Textbox(label="Seed", placeholder="empty: another each time")
             self.keep = gr.Slider(
-                0.05, 1, 1, step=0.05, label="Share of the visual tokens to keep (FastV)", visible=False,
-                info="1: no pruning. Less is faster behind a long prompt, and changes answers.", elem_id="keep",
-            )  # fmt: skip
+                0.05,
+                1,
+                1,
+                step=0.05,
+                label="Share of the visual tokens to keep (FastV)",
+                info="1: no pruning. Less is faster behind a long prompt, and changes answers.",
+                visible=False,
+                elem_id="keep",
+            )
 
     def _views(self) -> None:
         with gr.Tabs(elem_id="views"):

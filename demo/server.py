@@ -54,10 +54,14 @@ class Server:
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/").removesuffix("/v1")
-        self._key = os.environ.get(KEY_VARIABLE)
-        timeout = httpx.Timeout(None, connect=_CONNECT)
+        self._http = httpx.AsyncClient(timeout=httpx.Timeout(None, connect=_CONNECT))
+        key = os.environ.get(KEY_VARIABLE) or "none"
         self._client = openai.AsyncOpenAI(
-            base_url=f"{self.url}/v1", api_key=self._key or "none", timeout=timeout, max_retries=0
+            base_url=f"{self.url}/v1",
+            api_key=key,
+            http_client=self._http,
+            timeout=self._http.timeout,
+            max_retries=0,
         )
 
     async def offer(self) -> Offer:
@@ -68,7 +72,7 @@ class Server:
         """
         try:
             models = await self._client.models.list(timeout=_CONNECT)
-            told = await self._client._client.get(f"{self.url}/mmspec", timeout=_CONNECT)
+            told = await self._http.get(f"{self.url}/mmspec", timeout=_CONNECT)
         except (openai.OpenAIError, httpx.HTTPError) as error:
             raise self._refusal(error) from None
         return read_offer(models.data[0].id, told.json() if told.status_code == 200 else None)
