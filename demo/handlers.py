@@ -87,7 +87,11 @@ class Handlers:
     async def edit(
         self, request: gr.Request, edited: gr.EditData, history: list[Message], *settings: Any
     ) -> AsyncIterator[Changes]:
-        """A question with other words, and what came after it forgotten."""
+        """A question with other words, and what came after it forgotten.
+
+        Args:
+            history: as it was before; in the chat the edited question has lost its pictures.
+        """
         index = edited.index[0] if isinstance(edited.index, list | tuple) else edited.index
         _, files = question_of(history[index])
         turn = user_turn(str(edited.value), files)
@@ -100,7 +104,16 @@ class Handlers:
         if index is None:
             return {self._layout.live: ""}
         text, files = question_of(history[index])
-        return {self._layout.chat: history[:index], self._layout.box: {"text": text, "files": files}}
+        return {
+            self._layout.chat: history[:index],
+            self._layout.turns: history[:index],
+            self._layout.box: {"text": text, "files": files},
+        }
+
+    async def clear(self, request: gr.Request) -> Changes:
+        """Forgets the conversation."""
+        await self.stop(request)
+        return {self._layout.turns: []}
 
     async def stop(self, request: gr.Request) -> None:
         """Ends what the page waits for; the server aborts the request when the connection closes."""
@@ -166,6 +179,7 @@ class Handlers:
         picture, about = self._kept(history, stats.get("kept"), offer)
         return {
             layout.chat: [*history, *turns],
+            layout.turns: [*history, *turns],
             layout.live: live_line(answer, offer, done=True),
             layout.tokens: token_view(stats["tokens"]) if stats.get("tokens") else no_tokens(offer),
             layout.kept: picture,

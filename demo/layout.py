@@ -32,6 +32,7 @@ class Layout:
                 self._settings()
 
     def _conversation(self) -> None:
+        self.turns = gr.State([])  # what `chat` shows
         self.chat = gr.Chatbot(
             elem_id="chat",
             height="60vh",

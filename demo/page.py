@@ -54,15 +54,15 @@ def serve_page(page: gr.Blocks, host: str, port: int | None) -> str:
 
 def _wire(page: gr.Blocks, layout: Layout, handlers: Handlers) -> None:
     chat, settings = layout.chat, layout.settings
-    answering = [chat, layout.live, layout.box, layout.tokens, layout.kept, layout.kept_note]
+    answering = [chat, layout.turns, layout.live, layout.box, layout.tokens, layout.kept, layout.kept_note]
     quiet: dict[str, Any] = {"show_progress": "hidden"}
     layout.box.submit(handlers.ask, [layout.box, chat, *settings], answering, **quiet)
     chat.retry(handlers.retry, [chat, *settings], answering, **quiet)
-    chat.edit(handlers.edit, [chat, *settings], answering, **quiet)
-    chat.undo(handlers.undo, [chat], [chat, layout.box, layout.live], **quiet)
+    chat.edit(handlers.edit, [layout.turns, *settings], answering, **quiet)
+    chat.undo(handlers.undo, [chat], [chat, layout.turns, layout.box, layout.live], **quiet)
     layout.compare.click(handlers.compare, [chat, *settings], [layout.comparison], **quiet)
     layout.box.stop(handlers.stop, None, None, queue=False, **quiet)
-    chat.clear(handlers.stop, None, None, queue=False, **quiet)
+    chat.clear(handlers.clear, None, [layout.turns], queue=False, **quiet)
     adapted = [layout.banner, layout.tokens, layout.keep, layout.compare, layout.comparison, layout.kept_note]
     page.load(handlers.connect, None, adapted, **quiet)
     page.unload(handlers.stop)

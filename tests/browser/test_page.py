@@ -95,7 +95,7 @@ def test_an_example_fills_the_box(page: Any) -> None:
 
 def test_an_answer_is_stopped_taken_back_edited_and_asked_again(page: Any, pocket_server: Server) -> None:
     set_slider(page, "max-tokens", 2000)
-    ask(page, "Tell me a long story about a dog and a cat.")
+    ask(page, "Tell me a long story about a dog and a cat.", [DOLPHIN])
     page.wait_for_function("document.querySelector('#live').innerText.includes('tokens/s')")
     page.locator("#box .stop-button").click()
     stopped = answered(page)
@@ -113,11 +113,13 @@ def test_an_answer_is_stopped_taken_back_edited_and_asked_again(page: Any, pocke
     editor.fill("What color is the sky?")
     page.get_by_label("Submit").first.click()
     page.locator("#chat .user", has_text="sky").wait_for()
+    page.locator("#chat .user img").wait_for()
     answered(page)
 
     page.get_by_label("Undo").last.click()
     page.wait_for_function("document.querySelector('#box textarea').value.includes('sky')")
     assert page.locator("#chat .bot.message").count() == 0
+    thumbnails(page).first.wait_for()
 
 
 def test_closing_the_page_aborts_the_request(browser: Any, demo: Server, pocket_server: Server) -> None:

@@ -25,16 +25,8 @@ STATS = RequestStats(
 class Parts:
     """The layout's components by name, so that changes can be looked up; see `Layout`."""
 
-    chat, live, box, tokens, kept, kept_note, comparison, banner = [
-        "chat",
-        "live",
-        "box",
-        "tokens",
-        "kept",
-        "kept_note",
-        "comparison",
-        "banner",
-    ]
+    def __getattr__(self, name: str) -> str:
+        return name
 
     def busy_box(self, *, empty: bool) -> str:
         return f"busy, empty={empty}"
@@ -112,7 +104,7 @@ def test_an_edited_question_forgets_what_came_after(handlers: Handlers, script: 
 
     *_, last = changes(handlers.edit(PAGE, edited, history, *SETTINGS))
 
-    assert last["chat"] == [*history[:2], user_turn("e", [picture]), answer_turn("Red.")]
+    assert last["turns"] == last["chat"] == [*history[:2], user_turn("e", [picture]), answer_turn("Red.")]
 
 
 def test_undo_gives_the_question_back(handlers: Handlers, picture: str) -> None:
@@ -120,7 +112,8 @@ def test_undo_gives_the_question_back(handlers: Handlers, picture: str) -> None:
 
     change = handlers.undo(history)
 
-    assert change == {"chat": history[:2], "box": {"text": "c", "files": [picture]}}
+    assert change["chat"] == change["turns"] == history[:2]
+    assert change["box"] == {"text": "c", "files": [picture]}
     assert handlers.undo([]) == {"live": ""}
 
 
