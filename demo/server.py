@@ -1,11 +1,14 @@
 """The server that the page talks to, through its OpenAI API."""
 
+import asyncio
+import json
 import os
+import urllib.error
+import urllib.request
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
 import openai
 
 from mmspec.errors import MmspecError
@@ -54,13 +57,10 @@ class Server:
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/").removesuffix("/v1")
-        self._http = httpx.AsyncClient(timeout=httpx.Timeout(None, connect=_CONNECT))
-        key = os.environ.get(KEY_VARIABLE) or "none"
         self._client = openai.AsyncOpenAI(
             base_url=f"{self.url}/v1",
-            api_key=key,
-            http_client=self._http,
-            timeout=self._http.timeout,
+            api_key=os.environ.get(KEY_VARIABLE) or "none",
+            timeout=openai.Timeout(None, connect=_CONNECT),
             max_retries=0,
         )
 
@@ -72,10 +72,10 @@ class Server:
         """
         try:
             models = await self._client.models.list(timeout=_CONNECT)
-            told = await self._http.get(f"{self.url}/mmspec", timeout=_CONNECT)
-        except (openai.OpenAIError, httpx.HTTPError) as error:
+            told = await asyncio.to_thread(_told, f"{self.url}/mmspec")
+        except (openai.OpenAIError, OSError, ValueError) as error:
             raise self._refusal(error) from None
-        return read_offer(models.data[0].id, told.json() if told.status_code == 200 else None)
+        return read_offer(models.data[0].id, told)
 
     async def read(
         self, offer: Offer, messages: list[dict[str, Any]], sampling: Sampling
@@ -96,7 +96,7 @@ class Server:
             async with stream:
                 async for chunk in stream:
                     yield chunk
-        except (openai.OpenAIError, httpx.HTTPError) as error:
+        except Exception as error:  # the connection's own errors are not the client's
             raise self._refusal(error) from None
 
     def _refusal(self, error: Exception) -> MmspecError:
@@ -148,7 +148,16 @@ def request_body(offer: Offer, messages: list[dict[str, Any]], sampling: Samplin
 
 def _sentence(error: openai.APIError) -> str:
     """The server's own words, as one line that ends like a sentence."""
-    body = error.body if isinstance(error.body, dict) else {}
-    inner = body.get("error") if isinstance(body.get("error"), dict) else body
+    body: dict[str, Any] = error.body if isinstance(error.body, dict) else {}
+    inner = body["error"] if isinstance(body.get("error"), dict) else body
     text = " ".join(str(inner.get("message") or error.message).split())
     return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def _told(address: str) -> Any:
+    """What a server with mmspec says that it offers; None where there is no such thing."""
+    try:
+        with urllib.request.urlopen(address, timeout=_CONNECT) as response:
+            return json.load(response)
+    except urllib.error.HTTPError:
+        return None
