@@ -18,7 +18,7 @@ from vllm.v1.request import Request
 
 from mmspec.encoders.fastv.prompt import VISUAL
 from mmspec.encoders.fastv.scheduling import WholePrompts
-from mmspec.serving.asked import Asked, asked_statistics
+from mmspec.serving.asked import Asked, settled
 from mmspec.serving.drafting import DraftChoice
 from mmspec.serving.trace import Step
 from mmspec.stats import REPORT_KEY, TIERS, EncoderCacheStats, VisualTokenStats, encode_report
@@ -70,7 +70,7 @@ class Reports(WholePrompts):
 
     def add_request(self, request: Request) -> None:
         params = request.sampling_params
-        asked = asked_statistics(params.extra_args) if params is not None else None
+        asked, _ = settled(params.extra_args if params is not None else None)
         # A session that goes on with new input comes back under its id; it is not counted.
         if (asked is not None or self.reports_all) and not request.resumable:
             steps: list[Step] | None = [] if (asked or Asked()).tokens else None

@@ -56,6 +56,14 @@ def wants_drafts(arguments: Arguments) -> bool:
     return bool(wanted)
 
 
+def settled(arguments: Arguments) -> tuple[Asked | None, bool]:
+    """Statistics and drafting as an engine takes them, which must not end for a value that got past the checks."""
+    try:
+        return asked_statistics(arguments), wants_drafts(arguments)
+    except MmspecError:
+        return None, True
+
+
 def require_answerable(params: Any, scheduler: Any) -> None:
     """Raises MmspecError when a request asks for something that is wrong, or that its engine cannot give.
 
@@ -67,7 +75,7 @@ def require_answerable(params: Any, scheduler: Any) -> None:
     asked, drafts = asked_statistics(arguments), wants_drafts(arguments)
     if asked is None and drafts:
         return
-    if not str(scheduler).startswith("mmspec."):
+    if "mmspec." not in str(scheduler):
         raise MmspecError(
             f"{DRAFT if asked is None else STATS}: this engine runs without mmspec's scheduler; start it with "
             "mmspec serve, or leave that out"

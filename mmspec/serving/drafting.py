@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from mmspec.serving.asked import wants_drafts
+from mmspec.serving.asked import settled
 
 
 class DraftChoice:
@@ -21,7 +21,9 @@ class DraftChoice:
         self._may_skip_drafting = config.parallel_config.data_parallel_size == 1
 
     def add_request(self, request: Any) -> None:
-        if request.sampling_params is not None and not wants_drafts(request.sampling_params.extra_args):
+        params = request.sampling_params
+        _, drafts = settled(params.extra_args if params is not None else None)
+        if not drafts:
             self._undrafted.add(request.request_id)
         super().add_request(request)  # type: ignore[misc]
 

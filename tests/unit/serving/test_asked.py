@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mmspec import MmspecError
-from mmspec.serving.asked import Asked, asked_statistics, require_answerable, wants_drafts
+from mmspec.serving.asked import Asked, asked_statistics, require_answerable, settled, wants_drafts
 
 OURS = "mmspec.scheduler.build_asked_scheduler"
 
@@ -59,3 +59,9 @@ def test_tokens_are_told_of_one_answer_only() -> None:
     require_answerable(params(n=2, mmspec_stats="kept"), OURS)
     with pytest.raises(MmspecError, match="leave n at 1"):
         require_answerable(params(n=2, mmspec_stats="tokens"), OURS)
+
+
+def test_an_engine_takes_what_got_past_the_checks_for_nothing() -> None:
+    assert settled({"mmspec_stats": "nonsense", "mmspec_draft": False}) == (None, True)
+    assert settled({"mmspec_stats": "kept", "mmspec_draft": False}) == (Asked(kept=True), False)
+    assert settled(None) == (None, True)
