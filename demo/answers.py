@@ -98,14 +98,15 @@ class Asking:
     def _take(self, chunk: Any, elapsed: float) -> None:
         answer = self.answer
         text = "".join(choice.delta.content or "" for choice in chunk.choices)
-        if chunk.usage is not None and chunk.usage.completion_tokens > answer.tokens:
-            answer.tokens = chunk.usage.completion_tokens
+        tokens = max(answer.tokens, chunk.usage.completion_tokens if chunk.usage else 0)
+        # A server that counts only at the end does so in a chunk of its own, which is no token's time.
+        if text or (chunk.choices and tokens > answer.tokens):
             answer.ttft = elapsed if answer.ttft is None else answer.ttft
             answer.seconds = elapsed - answer.ttft
-        answer.text += text
-        answer.statistics = (chunk.model_extra or {}).get("mmspec", answer.statistics)
-        if text:
             self._news.set()
+        answer.text += text
+        answer.tokens = tokens
+        answer.statistics = (chunk.model_extra or {}).get("mmspec", answer.statistics)
 
 
 class Running:

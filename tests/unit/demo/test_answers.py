@@ -57,6 +57,17 @@ def test_an_answer_comes_in_piece_by_piece(url: str, script: Script) -> None:
     assert answer.tokens_per_second == pytest.approx(3 / answer.seconds)
 
 
+def test_a_server_may_count_at_the_end_only(url: str, script: Script) -> None:
+    pause = 3 * EVERY
+    pieces = [{**chunk(text, 0), "usage": None} for text in "abc"]
+    script.chunks = [pieces[0], pause, *pieces[1:], 4 * pause, chunk(None, 3)]
+
+    _, answer = ask(url)
+
+    assert (answer.text, answer.tokens) == ("abc", 3)
+    assert answer.ttft is not None and EVERY < answer.seconds < 4 * pause
+
+
 def test_what_comes_fast_is_shown_together(url: str, script: Script) -> None:
     script.chunks = [chunk("x", number) for number in range(1, 201)]
 
