@@ -23,7 +23,7 @@ chat: $(READY)
 	@$(BIN)/mmspec chat --image "$$IMAGE" --prompt "$$PROMPT"
 
 demo: $(READY)
-	@echo "make demo: the Gradio image chat is not built yet (it comes with issue 6); until then: make chat" >&2; exit 1
+	@$(BIN)/mmspec demo
 
 test: $(READY)
 	@$(BIN)/python -m pytest -n 2 --dist loadfile

@@ -1,6 +1,6 @@
 """Between mmspec's configuration and vLLM's engine arguments."""
 
-from typing import Any
+from typing import Any, Literal
 
 from mmspec.cache_args import close_features_door, switch_cache_on
 from mmspec.compat import require_vllm
@@ -14,16 +14,23 @@ from mmspec.plugin import require_allowed
 
 KEY = "mmspec"
 _SCHEDULER = "mmspec.scheduler.build_scheduler"
+_ASKED_SCHEDULER = "mmspec.scheduler.build_asked_scheduler"
+_TELLING_WORKER = "mmspec.encoders.fastv.telling.TellingWorker"
 
 
-def engine_kwargs(config: MmspecConfig, *, statistics: bool = True) -> dict[str, Any]:
+Statistics = Literal["all", "asked"]
+
+
+def engine_kwargs(config: MmspecConfig, *, statistics: Statistics | bool = "all") -> dict[str, Any]:
     """The arguments that make a plain `vllm.LLM` or `AsyncEngineArgs` do what `config` asks for.
 
     Args:
         config: what is wanted.
-        statistics: also report encoder-cache hits and visual tokens with each finished request, which takes a
-            scheduler of ours; `mmspec.stats.request_stats` reads them from the output. With pruning that scheduler
-            is there in any case, since it keeps prompts that are to be pruned in one piece.
+        statistics: whether finished requests report encoder-cache hits and visual tokens, which
+            `mmspec.stats.request_stats` reads from the output: "all" (or True), those that have "asked" for it with
+            `mmspec_stats` in their extra arguments, or False. The first two take a scheduler of ours, which also lets a
+            request do without drafting. With pruning it is there in any case, since it keeps prompts that are to be
+            pruned in one piece.
 
     Raises:
         MmspecError: a draft model that is missing, a package that is not installed, a vLLM that does not fit.
@@ -35,7 +42,9 @@ def engine_kwargs(config: MmspecConfig, *, statistics: bool = True) -> dict[str,
     if speculative is not None:
         arguments["speculative_config"] = speculative
         arguments["per_request_spec_decode_metrics"] = "summary"
-    if statistics or config.fastv is not None:
+    if statistics == "asked":
+        arguments["scheduler_cls"] = _ASKED_SCHEDULER
+    elif statistics or config.fastv is not None:
         arguments["scheduler_cls"] = _SCHEDULER
     return arguments
 
@@ -54,8 +63,9 @@ def fill_engine_args(args: Any) -> None:
         _switch_intake_on(args)
     if config.encoder_cache is not None:
         switch_cache_on(args, config.encoder_cache)
-    if config.fastv is not None and args.scheduler_cls is None:
-        args.scheduler_cls = _SCHEDULER
+    if config.fastv is not None:
+        args.scheduler_cls = args.scheduler_cls or _SCHEDULER
+        args.worker_extension_cls = args.worker_extension_cls or _TELLING_WORKER
     wanted = engine_kwargs(config, statistics=False).get("speculative_config")
     given = args.speculative_config
     if config.draft is not None and given is not None and given.get("method") != config.draft.method:

@@ -5,8 +5,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from mmspec.heads.evaluate import mean_acceptance_length
+from mmspec.serving.trace import Step
 
 REPORT_KEY = "mmspec"
+STEPS_KEY = "steps"
 
 TIERS = ("prefix", "device", "host", "disk", "remote")
 """Where features come from, the nearest first: `prefix` means that their KV was still cached, so that they were not
@@ -87,13 +89,20 @@ def request_stats(output: Any, intake: Sequence[str] = ()) -> RequestStats:
     )
 
 
-def encode_report(cache: EncoderCacheStats, visual: VisualTokenStats) -> dict[str, Any]:
-    """What the scheduler sends with a finished request."""
-    return {"encoder_cache": asdict(cache), "visual_tokens": asdict(visual)}
+def encode_report(
+    cache: EncoderCacheStats, visual: VisualTokenStats, steps: Sequence[Step] | None = None
+) -> dict[str, Any]:
+    """What the scheduler sends with a finished request.
+
+    Args:
+        steps: where its tokens came from, if that is to be told.
+    """
+    report: dict[str, Any] = {"encoder_cache": asdict(cache), "visual_tokens": asdict(visual)}
+    return report if steps is None else report | {STEPS_KEY: [step.to_record() for step in steps]}
 
 
 def decode_report(report: dict[str, Any]) -> tuple[EncoderCacheStats, VisualTokenStats]:
-    """The inverse of `encode_report`."""
+    """The figures in what `encode_report` made."""
     return EncoderCacheStats(**report["encoder_cache"]), VisualTokenStats(**report["visual_tokens"])
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from mmspec.encoders.fastv.budget import Budget, requested_budget
 
 VISUAL = ("image", "video")
+TELL = "fastv_tell"  # in `SamplingParams.extra_args`: the name under which a worker notes what was kept
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Prompt:
         budget: how many stay.
         per_image: the budget holds for each picture.
         seed: the same wherever this prompt is pruned, for criteria that draw lots.
+        tell: the name under which somebody wants to know which visual tokens were kept.
     """
 
     name: str
@@ -31,6 +33,7 @@ class Prompt:
     budget: Budget
     per_image: bool = False
     seed: int = 0
+    tell: str | None = None
 
     @cached_property
     def visual(self) -> np.ndarray:
@@ -62,7 +65,8 @@ def prunable_prompt(request: Any, *, per_image: bool) -> Prompt | None:
     Only what the user's side has settled in the extra arguments counts: that is where requests are kept apart in
     the prefix cache, and a request that did not pass there must not be pruned.
     """
-    budget = requested_budget(request.sampling_params.extra_args) if request.sampling_params else None
+    arguments = (request.sampling_params.extra_args or {}) if request.sampling_params else {}
+    budget = requested_budget(arguments)
     if budget is None or request.prompt_token_ids is None:
         return None
     pictures = tuple(
@@ -72,7 +76,8 @@ def prunable_prompt(request: Any, *, per_image: bool) -> Prompt | None:
         return None
     seed = zlib.crc32(np.asarray(request.prompt_token_ids, dtype=np.int64).tobytes())
     length = len(request.prompt_token_ids)
-    prompt = Prompt(request.req_id, length, pictures, budget, per_image, seed)
+    tell = str(arguments[TELL]) if TELL in arguments else None
+    prompt = Prompt(request.req_id, length, pictures, budget, per_image, seed, tell)
     return prompt if prompt.dropped else None
 
 

@@ -9,9 +9,11 @@ from torch import Tensor
 from mmspec.encoders.fastv.backend import pruned_backend
 from mmspec.encoders.fastv.book import Book, Step
 from mmspec.encoders.fastv.passage import Passage, Ranks, Recorder
-from mmspec.encoders.fastv.rows import arrange
+from mmspec.encoders.fastv.prompt import Prompt
+from mmspec.encoders.fastv.rows import Rows, arrange
 from mmspec.encoders.fastv.scores import CRITERIA
 from mmspec.encoders.fastv.settings import FastVSettings, engine_settings
+from mmspec.encoders.fastv.telling import Notes
 
 ATTRIBUTE = "mmspec_pruner"  # of the model
 
@@ -24,11 +26,13 @@ class Pruner:
     Attributes:
         step: what is being computed, if pruned requests are about.
         record: is told which tokens stay, when somebody wants to know; the device is waited for then.
+        notes: which tokens stayed, for requests that want to know.
     """
 
     def __init__(self, settings: FastVSettings, layers: Any) -> None:
         self.step: Step | None = None
         self.record: Recorder | None = None
+        self.notes = Notes()
         self._settings, self._layers = settings, layers
         self._criterion = CRITERIA[settings.scores]
         self._book = Book(settings)
@@ -59,12 +63,23 @@ class Pruner:
             if not step.rows.prompts:
                 return forward(*args, **kwargs)
             context.skip_compiled = True  # what is compiled has one length for all layers
-            passage = Passage(step.rows, self._criterion, self._ranks, self.record)
+            passage = Passage(step.rows, self._criterion, self._ranks, self._recorder(step.rows))
             with passage.through(self._layers, self._settings.layer):
                 output = forward(*args, **kwargs)
             return passage.restore(output)
 
         return pruning
+
+    def _recorder(self, rows: Rows) -> Recorder | None:
+        """Whom to tell which tokens of these prompts stay, if anybody wants to know."""
+        if self.record is None and all(prompt.tell is None for _, prompt in rows.prompts):
+            return None
+        return self._note
+
+    def _note(self, prompt: Prompt, stays: Tensor) -> None:
+        self.notes.put(prompt, stays)
+        if self.record is not None:
+            self.record(prompt, stays)
 
 
 def install(model: Any, vllm_config: Any) -> None:

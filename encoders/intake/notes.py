@@ -77,3 +77,8 @@ def gathered() -> Iterator[list[list[str]]]:
         yield notes
     finally:
         _gathered.reset(token)
+
+
+def noted() -> list[str]:
+    """The notes that whoever calls from inside `gathered` has caused so far; none outside of it."""
+    return [line for lines in _gathered.get() or () for line in lines]

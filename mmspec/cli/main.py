@@ -9,7 +9,7 @@ from mmspec import __version__
 from mmspec.errors import MmspecError
 
 # Each module has either `app`, a group of commands, or `command`, one function.
-_SUBCOMMANDS = ("chat", "serve", "head", "cache", "bench", "tune", "pocket", "doctor")
+_SUBCOMMANDS = ("chat", "serve", "demo", "head", "cache", "bench", "tune", "pocket", "doctor")
 
 
 def build_app() -> typer.Typer:

@@ -42,6 +42,7 @@ _HOSTS = "--allowed-media-domains"
 # what has not ended after ten seconds.
 _SHUTDOWN_SECONDS = 8
 _INTAKE_HEADER = "mmspec.encoders.intake.headers.IntakeHeader"
+_STATISTICS = "mmspec.serving.middleware.Statistics"
 
 
 def command(
@@ -107,8 +108,8 @@ def serve_arguments(model: str, config: MmspecConfig, given: list[str]) -> list[
             )
     if config.intake is not None:
         given = ["--middleware", _INTAKE_HEADER, *given]
-    # Reports of pictures are for the Python API: over HTTP they would show up in every response.
-    arguments = engine_kwargs(config, statistics=False) | engine_defaults(model, names)
+    given = ["--middleware", _STATISTICS, *given]
+    arguments = engine_kwargs(config, statistics="asked") | engine_defaults(model, names)
     if config.encoder_cache is not None and "shutdown_timeout" not in names:
         arguments["shutdown_timeout"] = _SHUTDOWN_SECONDS
     with one_line_errors(f"model {model}", verbose=False):

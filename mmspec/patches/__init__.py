@@ -8,14 +8,15 @@ from mmspec.patches.draft_slots import PLAIN_INDICES, SLOTS_BY_INDEX
 from mmspec.patches.encoder_weights import LOOK_AT_WEIGHTS, NOTICE_CALLS, NOTICE_RESET, NOTICE_SLEEP
 from mmspec.patches.engine_config import CHECK_CONFIGURATION
 from mmspec.patches.fastv_model import PREPARE_TARGET
-from mmspec.patches.fastv_requests import SETTLE_REQUEST
 from mmspec.patches.fastv_steps import BEGIN_STEP, ORDER_V1, ORDER_V2
 from mmspec.patches.kernel_overrides import SEARCH_WITHOUT_LLVMLITE
 from mmspec.patches.output_width import SKIP_WIDTHS
 from mmspec.patches.patch import Patch, PatchError
 from mmspec.patches.picture_identity import IDENTIFIERS_BY_ORIGIN, IDS_AS_GIVEN, NAMES_BY_ORIGIN
 from mmspec.patches.preempted_pictures import ENTERED_PICTURES, SETTLE_PREEMPTED
+from mmspec.patches.request_arguments import SETTLE_REQUEST
 from mmspec.patches.sampled_drafts import MARK_SAMPLING, SPREAD_SAMPLING
+from mmspec.patches.watched_answers import WATCH_ANSWER
 
 # Applied by the plugin in every process of vLLM: must pass straight through where mmspec is not configured, and
 # be lazy unless its module is there before plugins load.
@@ -34,6 +35,7 @@ AT_LOAD: tuple[Patch, ...] = (
     ORDER_V1,
     ORDER_V2,
     SETTLE_REQUEST,
+    WATCH_ANSWER,
     IDS_AS_GIVEN,
     NAMES_BY_ORIGIN,
     IDENTIFIERS_BY_ORIGIN,

@@ -26,6 +26,7 @@ _HARMLESS = frozenset(
         "get_cache_block_size_bytes",
         "get_supported_tasks",
         "list_loras",
+        "mmspec_kept",
         "pin_lora",
         "profile",
         "remove_lora",

@@ -11,6 +11,8 @@ class Request:
     text: str
     images: tuple[str, ...] = ()
     keep: float | None = None  # `fastv_keep`
+    draft: bool = True  # `mmspec_draft`
+    tokens: bool = False  # wants the origin of its tokens: `mmspec_stats`
 
 
 @dataclass
@@ -23,6 +25,7 @@ class Job:
     engine: dict[str, Any] = field(default_factory=dict)  # more vLLM arguments
     max_tokens: int = 24
     one_by_one: bool = False  # a call for each request instead of one batch
+    batches: tuple[int, ...] = ()  # or calls with so many requests each
     lost_loads: int = (
         0  # of the features that the cache promises, how many are gone when they are to be loaded
     )
@@ -41,6 +44,7 @@ class Answer:
     accepted: list[int]
     kept: list[int] = field(default_factory=list)  # indices of the prompt's visual tokens that FastV kept
     encoder_cache: dict[str, Any] | None = None  # as our scheduler reports it
+    steps: list[list[int]] | None = None  # likewise: where the tokens came from
 
 
 @dataclass

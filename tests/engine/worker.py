@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import traceback
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,9 @@ def run_job(job: dict[str, Any]) -> dict[str, Any]:
             if "fastv" in job["engine"].get("additional_config", {}).get("mmspec", {})
             else {}
         )
-        batches = [[pair] for pair in pairs] if job["one_by_one"] else [pairs]
+        sizes = [1] * len(pairs) if job["one_by_one"] else job["batches"] or [len(pairs)]
+        rest = iter(pairs)
+        batches = [list(islice(rest, size)) for size in sizes]
         outputs = [output for batch in batches for output in _generate(llm, batch)]
         v2 = llm.llm_engine.vllm_config.use_v2_model_runner
         (compiled,) = llm.apply_model(_is_compiled)
@@ -61,8 +64,12 @@ def _generate(llm: Any, batch: list[tuple[dict[str, Any], Any]]) -> list[Any]:
 def _sampling(request: dict[str, Any], max_tokens: int) -> Any:
     from vllm import SamplingParams
 
-    arguments = None if request["keep"] is None else {"fastv_keep": request["keep"]}
-    return SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True, extra_args=arguments)
+    arguments: dict[str, Any] = {} if request["keep"] is None else {"fastv_keep": request["keep"]}
+    if not request["draft"]:
+        arguments["mmspec_draft"] = False
+    if request["tokens"]:
+        arguments["mmspec_stats"] = "tokens"
+    return SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True, extra_args=arguments or None)
 
 
 def _prompt(request: dict[str, Any]) -> dict[str, Any]:
@@ -83,13 +90,15 @@ def _open(name: str) -> Any:
 def _answer(output: Any, kept: dict[str, Kept]) -> dict[str, Any]:
     completion = output.outputs[0]
     metrics = completion.spec_decode_metrics
+    report = (output.ec_transfer_params or {}).get("mmspec", {})
     return {
         "prompt_token_ids": list(output.prompt_token_ids),
         "token_ids": list(completion.token_ids),
         "drafted": list(metrics.per_step_drafted) if metrics else [],
         "accepted": list(metrics.per_step_accepted) if metrics else [],
         "kept": kept[output.request_id].indices if output.request_id in kept else [],
-        "encoder_cache": (output.ec_transfer_params or {}).get("mmspec", {}).get("encoder_cache"),
+        "encoder_cache": report.get("encoder_cache"),
+        "steps": report.get("steps"),
     }
 
 

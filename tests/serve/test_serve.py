@@ -15,12 +15,15 @@ import pytest
 from openai import BadRequestError, OpenAI
 from PIL import Image
 
+from mmspec.stats import RequestStats
 from tests.serve.conftest import Server
+from tests.serve.served_statistics import chunks, post, text
 from tests.unit.test_deploy import dashboard_expressions
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
+NEW = re.compile(rb'"id":"[^"]*"|"created":\d+')  # with every response
 
 
 @pytest.fixture
@@ -107,11 +110,19 @@ def test_too_long_an_answer_is_refused_and_the_server_lives(client: OpenAI, ques
 def test_a_request_chooses_how_much_of_its_picture_is_kept(client: OpenAI, question: list[Any]) -> None:
     asked: dict[str, Any] = {"model": "tiny", "messages": question, "temperature": 0, "max_tokens": 8}
 
-    pruned = client.chat.completions.create(**asked, extra_body={"vllm_xargs": {"fastv_keep": 0.25}})
-    whole = client.chat.completions.create(**asked)
+    def statistics(**arguments: Any) -> Any:
+        xargs = {"mmspec_stats": "kept", **arguments}
+        return client.chat.completions.create(**asked, extra_body={"vllm_xargs": xargs}).model_dump()[
+            "mmspec"
+        ]
 
-    visual = [one.model_dump()["ec_transfer_params"]["mmspec"]["visual_tokens"] for one in (pruned, whole)]
+    pruned, whole = statistics(fastv_keep=0.25), statistics()
+
+    visual = [one["visual_tokens"] for one in (pruned, whole)]
     assert visual == [{"seen": 12, "kept": 3}, {"seen": 12, "kept": 12}]
+    (picture,) = pruned["kept"]
+    assert picture["seen"] == 12 and len(set(picture["kept"])) == 3 and max(picture["kept"]) < 12
+    assert whole["kept"] is None, "nothing was pruned"
 
 
 @pytest.mark.parametrize("keep", [0, -1, 1.5, "half"])
@@ -124,6 +135,84 @@ def test_a_share_that_means_nothing_is_refused_and_the_server_lives(
         )
 
     assert client.models.list().data[0].id == "tiny"
+
+
+def test_statistics_come_with_the_answer_when_asked(
+    server: Server, client: OpenAI, question: list[Any]
+) -> None:
+    """The same in a stream and without; each token's origin fits the counts, and the texts are the answer."""
+    asked = {"model": "tiny", "messages": question, "temperature": 0, "max_tokens": 24, "ignore_eos": True}
+    wants = {"vllm_xargs": {"mmspec_stats": ["tokens"]}, "return_token_ids": True}
+
+    whole = json.loads(post(server.url, {**asked, **wants}))
+    parts = chunks(post(server.url, {**asked, **wants, "stream": True}))
+
+    (answer,), stats = whole["choices"], whole["mmspec"]
+    assert stats.keys() == {*RequestStats().to_dict(), "tokens"}
+    assert stats["visual_tokens"] == {"seen": 12, "kept": 12} and stats["ttft_ms"] > 0
+    steps = stats["tokens"]
+    assert [token for step in steps for token in step["ids"]] == answer["token_ids"]
+    assert "".join(piece for step in steps for piece in step["texts"]) == answer["message"]["content"]
+    assert sum(step["drafted"] for step in steps) == stats["draft_tokens"] > 0
+    assert sum(bool(step["drafted"]) for step in steps) == stats["drafts"]
+    assert all(step["accepted"] + len(step["rejected"]) == step["drafted"] for step in steps[:-1])
+    assert [parts[-1]["choices"], "mmspec" in parts[-2]] == [[], False]
+    assert text(parts) == answer["message"]["content"]
+    assert parts[-1]["mmspec"]["tokens"] == steps
+    assert parts[-1]["mmspec"]["encoder_cache"]["hits"] == 1
+
+
+def test_nothing_is_added_unasked(server: Server, question: list[Any]) -> None:
+    asked = {"model": "tiny", "messages": question, "temperature": 0, "max_tokens": 8}
+    wants = {"vllm_xargs": {"mmspec_stats": True}}
+
+    plain, whole = post(server.url, asked), post(server.url, {**asked, **wants})
+    stream, parts = [chunks(post(server.url, {**asked, **more, "stream": True})) for more in ({}, wants)]
+
+    assert json.loads(plain)["ec_transfer_params"] is None and json.loads(whole)["ec_transfer_params"] is None
+    assert b"mmspec" not in plain and b'"mmspec":{' in whole
+    # In front of the statistics there is what the server says without them, down to the byte.
+    expected, found = (NEW.sub(b"", one) for one in (plain, whole.partition(b',"mmspec":{')[0] + b"}"))
+    assert found == expected
+    assert [part.get("mmspec") for part in parts[:-1]] == [None] * len(stream)
+    assert [part["choices"] for part in parts[:-1]] == [part["choices"] for part in stream]
+
+
+def test_a_request_can_do_without_drafting(client: OpenAI, question: list[Any]) -> None:
+    asked: dict[str, Any] = {"model": "tiny", "messages": question, "temperature": 0, "max_tokens": 24}
+
+    def answer(**arguments: Any) -> tuple[str | None, int]:
+        xargs = {"mmspec_stats": True, **arguments}
+        found = client.chat.completions.create(**asked, extra_body={"vllm_xargs": xargs, "ignore_eos": True})
+        return found.choices[0].message.content, found.model_dump()["mmspec"]["draft_tokens"]
+
+    (drafted, many), (plain, none) = answer(), answer(mmspec_draft=False)
+
+    assert drafted == plain
+    assert many > 0 and none == 0
+
+
+def test_several_answers_are_summed_up(client: OpenAI, question: list[Any]) -> None:
+    asked: dict[str, Any] = {"model": "tiny", "messages": question, "n": 2, "seed": 0, "max_tokens": 6}
+
+    found = client.chat.completions.create(**asked, extra_body={"vllm_xargs": {"mmspec_stats": True}})
+    *_, last = client.chat.completions.create(
+        **asked, stream=True, extra_body={"vllm_xargs": {"mmspec_stats": True}}
+    )
+    with pytest.raises(BadRequestError, match="leave n at 1"):
+        client.chat.completions.create(**asked, extra_body={"vllm_xargs": {"mmspec_stats": "tokens"}})
+
+    for one in (found, last):
+        stats = one.model_dump()["mmspec"]
+        assert stats["encoder_cache"]["hits"] is None and stats["visual_tokens"]["seen"] == 12
+
+
+@pytest.mark.parametrize("name", ["mmspec_stats", "mmspec_draft"])
+def test_what_means_nothing_is_refused(name: str, client: OpenAI, question: list[Any]) -> None:
+    with pytest.raises(BadRequestError, match=f"{name}: 'perhaps' is not known; give true"):
+        client.chat.completions.create(
+            model="tiny", messages=question, extra_body={"vllm_xargs": {name: "perhaps"}}
+        )
 
 
 @pytest.mark.parametrize("name", ["fastv_kep", "fast_keep", "fastv"])

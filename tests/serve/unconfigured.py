@@ -17,6 +17,7 @@ _RANDOM = re.compile(r"instance_id='[^']*'|0x[0-9a-f]+|tcp://[^'\"]*|/tmp/[^'\",
 
 def describe(model: str) -> dict[str, Any]:
     """Answers, configuration, classes in use, and every function of vLLM's engine with its code's place."""
+    import vllm.v1.engine.async_llm  # of servers  # noqa: F401
     from PIL import Image
     from vllm import LLM, SamplingParams
 

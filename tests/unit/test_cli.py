@@ -27,6 +27,7 @@ COMMANDS = [
     ["cache", "verify"],
     ["cache", "purge"],
     ["tune"],
+    ["demo"],
 ]
 
 
@@ -104,6 +105,8 @@ def test_every_command_has_help(command: list[str], capsys: pytest.CaptureFixtur
         (["bench", "fastv", "--keep", "7"], "fastv.keep: 7.0 is not accepted"),
         (["bench", "fastv", "--scores", "best"], "unknown criterion 'best'"),
         (["bench", "fastv", "--scenes", "1"], "give 0 or at least 2"),
+        (["demo", "--server", "localhost:8000"], "give an address such as http://localhost:8000"),
+        (["demo", "--port", "70000"], "--port"),
         (["serve"], "Missing argument"),
         (["serve", "/no/model"], "model /no/model: no such folder"),
         (["serve", "/no/model", "--port", "70000"], "--port"),

@@ -51,6 +51,9 @@ def test_the_dry_run_prints_a_line_for_the_shell(
     assert json.loads(options["--additional-config"])["mmspec"]["draft"]["method"] == "ngram"
     assert options["--port"] == "8123"
     assert options["--api-key"] == "a b"
+    assert options["--scheduler-cls"] == "mmspec.scheduler.build_asked_scheduler"
+    assert options["--middleware"] == "mmspec.encoders.intake.headers.IntakeHeader"
+    assert "mmspec.serving.middleware.Statistics" in flags
 
 
 def test_the_dry_run_as_json(checkpoint: str, unchecked: None, capsys: pytest.CaptureFixture[str]) -> None:

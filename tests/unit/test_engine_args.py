@@ -41,6 +41,7 @@ def engine_args(options: Any, **changes: Any) -> SimpleNamespace:
         "speculative_config": None,
         "per_request_spec_decode_metrics": "none",
         "scheduler_cls": None,
+        "worker_extension_cls": "",
         "enable_mm_embeds": False,
     }
     return SimpleNamespace(additional_config={"mmspec": options}, **(fields | changes))

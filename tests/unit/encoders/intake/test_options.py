@@ -70,7 +70,7 @@ def test_serve_takes_pictures_in_unless_told_otherwise(
 
     options = json.loads(line[line.index("--additional-config") + 1])
     assert options["mmspec"]["intake"] == expected
-    assert line[line.index("--middleware") + 1] == HEADER
+    assert line[line.index(HEADER) - 1] == "--middleware"
 
 
 def test_serve_leaves_pictures_to_vllm_when_told_to(
@@ -79,7 +79,7 @@ def test_serve_leaves_pictures_to_vllm_when_told_to(
     line = dry_run(tmp_path, capsys, "--intake", "off")
 
     assert "intake" not in json.loads(line[line.index("--additional-config") + 1])["mmspec"]
-    assert "--middleware" not in line
+    assert HEADER not in line
 
 
 @pytest.mark.parametrize("text", ["yes", "[1]", "{", '{"maximum": 1}'])

@@ -1,4 +1,4 @@
-"""Reads what a request asks of FastV, where a wrong value is still the request's own mistake: a 400."""
+"""Reads what a request asks of mmspec where a wrong value is still the request's own mistake: a 400."""
 
 import functools
 from collections.abc import Callable
@@ -22,11 +22,13 @@ def _wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         from vllm.exceptions import VLLMValidationError
 
         from mmspec.encoders.fastv.requests import Door, asked_budget, settle
+        from mmspec.serving.asked import require_answerable
 
         if _DOOR not in vars(self):
             vars(self)[_DOOR] = Door.of(self.vllm_config)
         door: Door | None = vars(self)[_DOOR]
         try:
+            require_answerable(params, self.vllm_config.scheduler_config.scheduler_cls)
             budget = asked_budget(params, None if door is None else door.settings)
             request = original(self, request_id, prompt, params, *args, **kwargs)
             if door is not None:
@@ -57,8 +59,8 @@ SETTLE_REQUEST = Patch(
         "kv_hints",
     ),
     wrap=_wrap,
-    why="`fastv_keep` in a request's extra arguments would be ignored in silence or end the engine when wrong, and "
-    "pruned prompts would share blocks of the prefix cache",
+    why="`fastv_keep`, `mmspec_stats` and `mmspec_draft` in a request's extra arguments would be ignored in silence or "
+    "end the engine when wrong, and pruned prompts would share blocks of the prefix cache",
     upstream="none: extra arguments have no hook where they are checked",
     versions=SUPPORTED,
     remove_when="vLLM lets plugins check requests and keep them apart in the prefix cache",
