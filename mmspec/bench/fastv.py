@@ -138,6 +138,7 @@ class _Transformers:
     def _inputs(self, prompt: Prompt) -> dict[str, Any]:
         from mmspec.pictures import decoded
 
+        assert prompt.picture is not None  # without one there is nothing to prune
         parts = [{"type": "image"}, {"type": "text", "text": prompt.question}]
         text = self._processor.apply_chat_template(
             [{"role": "user", "content": parts}], add_generation_prompt=True, tokenize=False
