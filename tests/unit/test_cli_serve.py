@@ -14,12 +14,6 @@ __all__ = ["checkpoint"]
 
 
 @pytest.fixture
-def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leaves out what vLLM says of the line: the checkpoint is none."""
-    monkeypatch.setattr("mmspec.cli.serve.require_servable", lambda *arguments, **options: None)
-
-
-@pytest.fixture
 def dry_run(checkpoint: str, unchecked: None, capsys: pytest.CaptureFixture[str]) -> Any:
     """`dry_run(*flags)` is the list of arguments of `vllm`."""
 

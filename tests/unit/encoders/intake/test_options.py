@@ -64,7 +64,11 @@ def test_vllms_own_picture_options_are_refused_beside_the_intake(monkeypatch: py
     [([], {}), (["--intake", "on"], {}), (["--intake", '{"background": "black"}'], {"background": "black"})],
 )
 def test_serve_takes_pictures_in_unless_told_otherwise(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], expected: dict[str, Any]
+    tmp_path: Path,
+    unchecked: None,
+    capsys: pytest.CaptureFixture[str],
+    flags: list[str],
+    expected: dict[str, Any],
 ) -> None:
     line = dry_run(tmp_path, capsys, *flags)
 
@@ -74,7 +78,7 @@ def test_serve_takes_pictures_in_unless_told_otherwise(
 
 
 def test_serve_leaves_pictures_to_vllm_when_told_to(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, unchecked: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = dry_run(tmp_path, capsys, "--intake", "off")
 
