@@ -3,8 +3,9 @@
 python benchmarks/demo_overhead.py [--server URL] [--json] [--out benchmarks/results/demo_overhead.json]
 
 Each round asks the same question twice, greedy: straight from the server with the OpenAI client, and through the served
-page as a browser asks it, over Gradio's queue. Both times run from asking to the end of the answer; their difference
-over the answer's tokens is `added_ms_per_token`. The first round is thrown away. Without `--server` one is started
+page as a browser asks it, over Gradio's queue. `added_ms_per_token` is the difference of the times from the first token
+to the end of the answer, over the answer's tokens; `added_first_token_ms` that of the times to the first token, which
+for the page includes the upload of the picture. The first round is thrown away. Without `--server` one is started
 with the pocket model. `first_page_s` is the time until a Chromium that knows nothing of the page shows the box for
 questions, None where there is no Chromium.
 """
@@ -18,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -70,46 +72,60 @@ def _server(url: str | None) -> Iterator[str]:
 
 
 def _measure(url: str, rounds: int) -> dict[str, Any]:
-    page = build_page(Server(url))
-    address = serve_page(page, "127.0.0.1", None)
+    blocks = build_page(Server(url))
+    address = serve_page(blocks, "127.0.0.1", None)
     client = Client(address, verbose=False)
     pairs = [(_direct(url), _through_page(client)) for _ in range(rounds + 1)][1:]
-    added = [(page_s - direct_s) / tokens * 1e3 for (direct_s, tokens), page_s in pairs]
+    tokens = pairs[0][0].tokens
+    added = [(page.stream - direct.stream) / tokens * 1e3 for direct, page in pairs]
     shows = [_first_page(address) for _ in range(3)]
-    page.close()
+    blocks.close()
     return {
         "rounds": rounds,
-        "tokens": pairs[0][0][1],
-        "direct_ms_per_token": _median([seconds / tokens * 1e3 for (seconds, tokens), _ in pairs]),
-        "page_ms_per_token": _median([page_s / tokens * 1e3 for (_, tokens), page_s in pairs]),
+        "tokens": tokens,
+        "direct_ms_per_token": _median([direct.stream / tokens * 1e3 for direct, _ in pairs]),
+        "page_ms_per_token": _median([page.stream / tokens * 1e3 for _, page in pairs]),
         "added_ms_per_token": _median(added),
         "added_ms_per_token_all": [round(value, 3) for value in added],
+        "added_first_token_ms": _median([(page.first - direct.first) * 1e3 for direct, page in pairs]),
         "first_page_s": [value for value in shows if value is not None] or None,
     }
 
 
-def _direct(url: str) -> tuple[float, int]:
-    """Seconds for the answer, and its tokens."""
+@dataclass
+class Times:
+    """Seconds to the first token, and from there to the end of the answer."""
 
-    async def ask() -> tuple[float, int]:
+    first: float
+    stream: float
+    tokens: int = 0
+
+
+def _direct(url: str) -> Times:
+    async def ask() -> Times:
         server = Server(url)
-        offer, tokens = await server.offer(), 0
+        offer, tokens, first = await server.offer(), 0, None
         messages = to_messages([user_turn(_QUESTION, [_PICTURE])])
         begun = time.perf_counter()
         async for chunk in await server.read(offer, messages, Sampling(max_tokens=_MAX_TOKENS, keep=1.0)):
             tokens = chunk.usage.completion_tokens if chunk.usage else tokens
-        return time.perf_counter() - begun, tokens
+            first = first or (time.perf_counter() if tokens else None)
+        return _times(begun, first, tokens)
 
     return asyncio.run(ask())
 
 
-def _through_page(client: Client) -> float:
-    """Seconds for the answer as a browser gets it."""
+def _through_page(client: Client) -> Times:
     question = {"text": _QUESTION, "files": [handle_file(_PICTURE)]}
-    begun = time.perf_counter()
-    for _ in client.submit(question, [], "", 0, 1, _MAX_TOKENS, "", 1, api_name="/ask"):
-        pass
-    return time.perf_counter() - begun
+    begun, first = time.perf_counter(), None
+    for chat, *_ in client.submit(question, [], "", 0, 1, _MAX_TOKENS, "", 1, api_name="/ask"):
+        first = first or (time.perf_counter() if len(chat) > 1 else None)  # the question, and an answer
+    return _times(begun, first)
+
+
+def _times(begun: float, first: float | None, tokens: int = 0) -> Times:
+    assert first is not None, "there was no answer"
+    return Times(first - begun, time.perf_counter() - first, tokens)
 
 
 def _first_page(address: str) -> float | None:

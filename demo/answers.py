@@ -9,7 +9,7 @@ from typing import Any
 
 from mmspec.errors import MmspecError
 
-EVERY = 0.05
+EVERY = 0.1
 """Seconds between two updates of the page: what comes in between is shown together, so that a page that draws slowly
 does not hold back the stream."""
 
