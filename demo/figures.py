@@ -22,7 +22,9 @@ def live_line(answer: Answer, offer: Offer, *, done: bool) -> str:
         figures.append(("", _why_none(answer, offer)))
     if answer.stopped:
         figures.append(("", "stopped"))
-    return as_line(figures) if figures else as_line([("", "waiting for the first token …")])
+    if not figures:
+        return "" if done else as_line([("", "waiting for the first token …")])
+    return as_line(figures)
 
 
 def as_line(figures: list[tuple[str, str]]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from mmspec.config_errors import suggest
 from mmspec.encoders.fastv.budget import KEEP, KEEP_TOKENS, Budget, engine_budget, requested_budget
 from mmspec.encoders.fastv.fitting import longest_prompt, setting_to_raise
-from mmspec.encoders.fastv.prompt import VISUAL
+from mmspec.encoders.fastv.prompt import TELL, VISUAL
 from mmspec.encoders.fastv.salt import own_salt
 from mmspec.encoders.fastv.settings import FastVSettings, engine_settings
 from mmspec.encoders.fastv.unpruned import TOO_LONG, Unpruned
@@ -105,7 +105,7 @@ def _refuse_misspelt(names: Iterable[Any]) -> None:
     """Extra arguments are anybody's, and vLLM lets unknown ones pass; those that resemble ours are meant for us."""
     for name in map(str, names):
         close = get_close_matches(name.lower(), _OURS, n=1, cutoff=0.8)
-        if name not in _OURS and (close or name.lower().startswith("fastv")):
+        if name not in (*_OURS, TELL) and (close or name.lower().startswith("fastv")):
             raise MmspecError(f"{name}: unknown argument of a request; {suggest(name.lower(), _OURS)}")
 
 
