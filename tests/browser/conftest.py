@@ -18,7 +18,7 @@ from tests.serve.conftest import Server, quiet_environment, wait_until_healthy
 ROOT = Path(__file__).parents[2]
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 _FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-WAIT_MS = 300_000  # for an answer on a busy machine
+WAIT_MS = 120_000  # for an answer on a busy machine
 
 
 def free_port() -> int:
