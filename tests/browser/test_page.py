@@ -180,15 +180,16 @@ def test_an_unreadable_picture_is_refused_and_the_page_lives(page: Any, tmp_path
 
 
 def test_dark_and_light(page: Any) -> None:
-    def background() -> str:
-        colour: str = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        return colour
+    def wait_for(change: str, colour: str) -> None:
+        page.wait_for_function(
+            f"colour => (getComputedStyle(document.body).backgroundColor {change} colour)", arg=colour
+        )
 
-    first = background()
+    first: str = page.evaluate("getComputedStyle(document.body).backgroundColor")
     page.locator("#dark").click()
-    assert background() != first
+    wait_for("!==", first)
     page.locator("#dark").click()
-    assert background() == first
+    wait_for("===", first)
 
 
 def test_the_first_page_shows_soon(demo: Server, browser: Any) -> None:
