@@ -19,7 +19,10 @@ def train(
         str, typer.Option("--target", help="pocket, or the target's checkpoint folder.")
     ] = "pocket",
     vision: Annotated[
-        str, typer.Option(help="What the head gets of pictures: text (placeholders), features, or global (a summary).")
+        str,
+        typer.Option(
+            help="What the head gets of pictures: text (placeholders), features, or global (a summary)."
+        ),
     ] = "features",
     steps: Annotated[int, typer.Option(min=1, help="Optimizer steps.")] = 2000,
     draft_vocab_size: Annotated[int, typer.Option(min=1, help="Tokens that the head can say.")] = 32_000,
