@@ -56,13 +56,12 @@ def speed(
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Time per output token with drafting off and on in turn: captions, questions, batches of 4, temperature 0.8,
-    and questions without a picture."""
+    """Time per output token with drafting off and on in turn: captions, questions, batches of 4, temperature 0.8."""
 
     draft = _drafting(model, head)
 
     def measure_all(report: Callable[[str], None]) -> dict[str, Any]:
-        from mmspec.bench.prompts import caption_prompts, question_prompts, text_prompts
+        from mmspec.bench.prompts import caption_prompts, question_prompts
         from mmspec.bench.speed import Case, measure
 
         captions, questions = caption_prompts(scenes), question_prompts(scenes)
@@ -71,7 +70,6 @@ def speed(
             "questions": Case(questions),
             "batch_4": Case(captions, batch=4),
             "temperature_0_8": Case(captions, temperature=0.8),
-            "text": Case(text_prompts()),
         }
         found = measure(
             model,
