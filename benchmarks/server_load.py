@@ -12,17 +12,12 @@ percent of one core. The machine should have nothing else to do.
 
 import argparse
 import json
-import os
 import signal
-import socket
-import subprocess
-import sys
 import tempfile
 import threading
 import time
-import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -32,6 +27,7 @@ from mmspec.bench.server_load import Load, Round, cpu_seconds, resident_mib, wai
 from mmspec.cli.vllm_flags import to_flags
 from mmspec.defaults import engine_defaults
 from mmspec.models import resolve_model
+from mmspec.server_process import ServerProcess
 
 _EXAMPLES = Path(__file__).parents[1] / "demo" / "examples"
 _START_SECONDS = 900
@@ -60,20 +56,7 @@ def main() -> None:
     print(json.dumps(result) if given.json else json.dumps(result, indent=2))
 
 
-class _Server:
-    """A running server."""
-
-    def __init__(self, process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-        self.process, self.url, self._log = process, url, log
-
-    def wait(self) -> None:
-        end = time.monotonic() + _START_SECONDS
-        while time.monotonic() < end and self.process.poll() is None:
-            with suppress(OSError), urllib.request.urlopen(f"{self.url}/health", timeout=5):
-                return
-            time.sleep(0.5)
-        raise SystemExit(f"the server did not start:\n{self._log.read_text(errors='replace')[-3000:]}")
-
+class _Server(ServerProcess):
     def idle(self, seconds: float) -> float | None:
         """Processor time while nobody asks, in percent of one core."""
         if not seconds:
@@ -134,25 +117,12 @@ def _ended(server: _Server, pictures: list[bytes], given: argparse.Namespace) ->
 
 @contextmanager
 def _running(command: list[str], folder: str, **environment: str) -> Iterator[_Server]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    log = Path(folder) / "server.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", *command, "--host", "127.0.0.1", "--port", str(port)],
-            stdout=output,
-            stderr=output,
-            env={**os.environ, **environment},
-        )
-        server = _Server(process, f"http://127.0.0.1:{port}", log)
-        try:
-            server.wait()
-            yield server
-        finally:
-            if process.poll() is None:
-                process.terminate()
-                process.wait(timeout=120)
+    server = _Server(command, Path(folder) / "server.log", environment)
+    try:
+        server.wait(_START_SECONDS)
+        yield server
+    finally:
+        server.close(120)
 
 
 def _options() -> argparse.Namespace:

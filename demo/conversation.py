@@ -1,12 +1,12 @@
 """Between the page's conversation and the messages that the model gets."""
 
-import base64
 import mimetypes
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from mmspec.errors import MmspecError
+from mmspec.pictures import url_part
 
 _NOTE = "mmspec-note"  # marks what the page itself has said
 
@@ -93,15 +93,15 @@ def _path(item: Message) -> str | None:
 def _part(item: Message) -> Message | None:
     """A part of an OpenAI message."""
     if (path := _path(item)) is not None:
-        return {"type": "image_url", "image_url": {"url": _data_url(Path(path))}}
+        return _picture(Path(path))
     return _text(item["text"]) if item.get("text") else None
 
 
-def _data_url(path: Path) -> str:
+def _picture(path: Path) -> Message:
     try:
-        data = base64.b64encode(path.read_bytes()).decode("ascii")
+        data = path.read_bytes()
     except OSError as error:
         raise MmspecError(
             f"The picture {path.name} cannot be read ({error.strerror}); add it again."
         ) from None
-    return f"data:{mimetypes.guess_type(path.name)[0] or 'application/octet-stream'};base64,{data}"
+    return url_part(data, mimetypes.guess_type(path.name)[0] or "application/octet-stream")

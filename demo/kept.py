@@ -21,23 +21,15 @@ def kept_picture(kept: Sequence[dict[str, Any]], paths: Sequence[str], *, crops:
     Raises:
         MmspecError: the server tells of other pictures than these.
     """
-    from mmspec.encoders.fastv.drawing import draw_kept
+    from mmspec.encoders.fastv.drawing import as_seen, draw_kept
 
     if len(kept) != len(paths):
         raise MmspecError(f"The server tells of {len(kept)} pictures, and the question has {len(paths)}.")
     flags = [flags_of(picture) for picture in kept]
-    return draw_kept([_seen(Path(path), crops=crops) for path in paths], flags)
+    return draw_kept([as_seen(Path(path), crops=crops) for path in paths], flags)
 
 
 def flags_of(picture: dict[str, Any]) -> list[bool]:
     """Whether each visual token of a picture was kept, row by row."""
     kept = set(picture["kept"])
     return [place in kept for place in range(picture["seen"])]
-
-
-def _seen(path: Path, *, crops: bool) -> "Image":
-    from mmspec.encoders.fastv.drawing import centre_square
-    from mmspec.encoders.intake.picture import take_in
-
-    picture: Image = take_in(path.read_bytes()).image
-    return centre_square(picture) if crops else picture

@@ -21,8 +21,13 @@ def picture_part(path: Path, intake: IntakeSettings = DEFAULTS) -> dict[str, Any
         MmspecError: the file is missing, unreadable, or refused by the intake.
     """
     data = _read(path)
+    return url_part(data, _check(path, data, intake))
+
+
+def url_part(data: bytes, media_type: str = "application/octet-stream") -> dict[str, Any]:
+    """A picture file's bytes as a message part, in a data URL."""
     encoded = base64.b64encode(data).decode("ascii")
-    return {"type": "image_url", "image_url": {"url": f"data:{_check(path, data, intake)};base64,{encoded}"}}
+    return {"type": "image_url", "image_url": {"url": f"data:{media_type};base64,{encoded}"}}
 
 
 def decoded(part: dict[str, Any], intake: IntakeSettings = DEFAULTS) -> Any:

@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
 from PIL import Image, ImageDraw
 
+from mmspec.encoders.intake.settings import DEFAULTS, IntakeSettings
 from mmspec.errors import MmspecError
 
 _DIMMED = 0.25  # of a dropped patch's brightness that is left
@@ -41,6 +43,19 @@ def grid(tokens: int, size: tuple[int, int]) -> tuple[int, int]:
     columns = [count for count in range(1, tokens + 1) if tokens % count == 0]
     best = min(columns, key=lambda count: abs(math.log(count * count / tokens) - wanted))
     return best, tokens // best
+
+
+def as_seen(path: Path, intake: IntakeSettings = DEFAULTS, *, crops: bool) -> Image.Image:
+    """A picture file as the model's processor looks at it.
+
+    Args:
+        intake: the engine's settings.
+        crops: the processor takes the middle square only, as LLaVA's does.
+    """
+    from mmspec.encoders.intake.picture import take_in
+
+    picture: Image.Image = take_in(path.read_bytes(), intake).image
+    return centre_square(picture) if crops else picture
 
 
 def centre_square(picture: Image.Image) -> Image.Image:

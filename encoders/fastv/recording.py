@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mmspec.encoders.fastv.prompt import Prompt
+from mmspec.encoders.fastv.telling import flags_of
 from mmspec.encoders.harmless import leaves_weights_alone
 from mmspec.errors import MmspecError
 
@@ -37,9 +38,8 @@ def record_kept(llm: Any) -> dict[str, Kept]:
 
     def record(prompt: Prompt, indices: Any) -> None:
         kept = indices.tolist()
-        pictures = [[int(index) in set(kept) for index in picture] for picture in prompt.pictures]
         # vLLM makes ids unique by a suffix that the user's side does not see.
-        found[prompt.name.rpartition("-")[0] or prompt.name] = Kept(pictures, kept)
+        found[prompt.name.rpartition("-")[0] or prompt.name] = Kept(flags_of(prompt, kept), kept)
 
     @leaves_weights_alone
     def listen(model: Any) -> None:

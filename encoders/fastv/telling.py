@@ -42,14 +42,16 @@ class Notes:
 
 def picture_by_picture(prompt: Prompt, stays: Sequence[int]) -> Told:
     """The kept tokens of each picture, from their indices in the prompt."""
-    kept = set(stays)
     return [
-        {
-            "seen": len(picture),
-            "kept": [place for place, index in enumerate(picture.tolist()) if index in kept],
-        }
-        for picture in prompt.pictures
+        {"seen": len(flags), "kept": [place for place, stayed in enumerate(flags) if stayed]}
+        for flags in flags_of(prompt, stays)
     ]
+
+
+def flags_of(prompt: Prompt, stays: Sequence[int]) -> list[list[bool]]:
+    """For each picture, whether each of its tokens is among those that stay."""
+    kept = set(stays)
+    return [[index in kept for index in picture.tolist()] for picture in prompt.pictures]
 
 
 class TellingWorker:

@@ -1,36 +1,24 @@
 """Says over HTTP what the intake did: a header of the response, streamed or not."""
 
 import json
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
 
+from mmspec.asgi import HttpMiddleware, Message, Receive, Send
 from mmspec.encoders.intake.notes import gathered
 
 HEADER = "x-mmspec-intake"
 _MOST_BYTES = 4000  # clients take headers of some kilobytes
 
-_Message = MutableMapping[str, Any]
-_Send = Callable[[_Message], Awaitable[None]]
 
-
-class IntakeHeader:
-    """ASGI middleware, for `vllm serve --middleware`: adds the notes as a JSON list of sentences, if there are any.
+class IntakeHeader(HttpMiddleware):
+    """ASGI middleware: adds the notes as a JSON list of sentences, if there are any.
 
     Pictures are taken in before a response begins, so a stream's header has them, too.
     """
 
-    def __init__(self, app: Callable[..., Awaitable[None]]) -> None:
-        self._app = app
-
-    async def __call__(
-        self, scope: _Message, receive: Callable[[], Awaitable[_Message]], send: _Send
-    ) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+    async def respond(self, scope: Message, receive: Receive, send: Send) -> None:
         with gathered() as notes:
 
-            async def send_with_notes(message: _Message) -> None:
+            async def send_with_notes(message: Message) -> None:
                 lines = [line for conversation in notes for line in conversation]
                 if message["type"] == "http.response.start" and lines:
                     header = (HEADER.encode(), encode_notes(lines))

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from mmspec.bench.cache_engine import Answer, Ask, Job, run
+from mmspec.server_process import free_port
 
 _WARM_UP = 56  # pixels of a side; part of the pictures that are counted
 Report = Callable[[str], None]
@@ -193,9 +194,7 @@ def _redis() -> Iterator[str | None]:
     if program is None:
         yield None
         return
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:

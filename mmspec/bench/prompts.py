@@ -1,6 +1,5 @@
 """Pictures with questions for the measurements."""
 
-import base64
 import io
 import json
 import random
@@ -9,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmspec.errors import MmspecError
-from mmspec.pictures import picture_part, user_message
+from mmspec.pictures import picture_part, url_part, user_message
 
 if TYPE_CHECKING:
     from mmspec.encoders.pocket.evaluate import Answerer
@@ -64,8 +63,7 @@ def prompt_from_image(name: str, image: Any, question: str) -> Prompt:
     """A prompt about a PIL image, handed over as PNG, which loses nothing."""
     file = io.BytesIO()
     image.save(file, format="PNG")
-    url = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode("ascii")
-    return Prompt(name, {"type": "image_url", "image_url": {"url": url}}, question)
+    return Prompt(name, url_part(file.getvalue(), "image/png"), question)
 
 
 def answerer(llm: Any, **sampling: Any) -> "Answerer":

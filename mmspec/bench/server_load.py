@@ -1,13 +1,14 @@
 """Many requests at once against a running server, some of them aborted: what became of them, and what stayed behind."""
 
 import asyncio
-import base64
 import re
 import time
 import urllib.request
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from mmspec.pictures import url_part, user_message
 
 _QUIET_SECONDS = 120.0
 
@@ -150,7 +151,5 @@ def _family(pid: int) -> list[Any]:
 
 
 def _question(picture: bytes, prompt: str, model: str, max_tokens: int) -> dict[str, Any]:
-    url = "data:application/octet-stream;base64," + base64.b64encode(picture).decode()
-    content = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": prompt}]
-    messages = [{"role": "user", "content": content}]
+    messages = user_message(prompt, [url_part(picture)])
     return {"model": model, "messages": messages, "temperature": 0, "max_tokens": max_tokens}

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 from mmspec.errors import MmspecError
 
 if TYPE_CHECKING:
-    from PIL.Image import Image
-
     from mmspec.config import FastVConfig
     from mmspec.encoders.fastv.recording import Kept
 
@@ -51,20 +49,13 @@ class Drawing:
         """Writes the drawing of the one question that was asked since `listen`."""
         if self._path is None:
             return
-        from mmspec.encoders.fastv.drawing import draw_kept
+        from mmspec.encoders.fastv.drawing import as_seen, draw_kept
+        from mmspec.encoders.intake.settings import DEFAULTS, engine_settings
 
         if not self._found:
             raise MmspecError("--show-kept: nothing was dropped; lower --fastv-keep")
         (kept,) = self._found.values()
-        draw_kept([_seen(path, llm) for path in self._pictures], kept.pictures).save(self._path)
-
-
-def _seen(path: Path, llm: Any) -> "Image":
-    """The picture as the model's processor looked at it."""
-    from mmspec.encoders.fastv.drawing import centre_square
-    from mmspec.encoders.intake.picture import take_in
-    from mmspec.encoders.intake.settings import DEFAULTS, engine_settings
-
-    settings = engine_settings(llm.llm_engine.vllm_config.additional_config) or DEFAULTS
-    picture = take_in(path.read_bytes(), settings).image
-    return centre_square(picture) if llm.model_config.hf_config.model_type == "llava" else picture
+        intake = engine_settings(llm.llm_engine.vllm_config.additional_config) or DEFAULTS
+        crops = llm.model_config.hf_config.model_type == "llava"
+        seen = [as_seen(path, intake, crops=crops) for path in self._pictures]
+        draw_kept(seen, kept.pictures).save(self._path)

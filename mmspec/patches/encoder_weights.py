@@ -140,46 +140,35 @@ _WHY = (
     "after an update of the weights the features of the old ones would be found in the vision-feature cache, and in "
     "vLLM's own unless the user empties it"
 )
-_UPSTREAM = "vLLM issue 44910 has it for vLLM's own cache; connectors are not told"
-_REMOVE = "vLLM tells encoder-cache connectors of new weights"
+_weights_patch = functools.partial(
+    Patch,
+    upstream="vLLM issue 44910 has it for vLLM's own cache; connectors are not told",
+    versions=SUPPORTED,
+    remove_when="vLLM tells encoder-cache connectors of new weights",
+    lazy=True,
+)
 
-NOTICE_CALLS = Patch(
+NOTICE_CALLS = _weights_patch(
     target=f"{_CORE}.collective_rpc",
     parameters=("self", "method", "timeout", "args", "kwargs"),
     wrap=_wrap_rpc,
     why=f"notices calls that may update weights: {_WHY}",
-    upstream=_UPSTREAM,
-    versions=SUPPORTED,
-    remove_when=_REMOVE,
-    lazy=True,
 )
-NOTICE_SLEEP = Patch(
+NOTICE_SLEEP = _weights_patch(
     target=f"{_CORE}.sleep",
     parameters=("self", "level", "mode"),
     wrap=_wrap_sleep,
     why=f"notices sleep of level 2, which throws the weights away: {_WHY}",
-    upstream=_UPSTREAM,
-    versions=SUPPORTED,
-    remove_when=_REMOVE,
-    lazy=True,
 )
-NOTICE_RESET = Patch(
+NOTICE_RESET = _weights_patch(
     target=f"{_CORE}.reset_encoder_cache",
     parameters=("self",),
     wrap=_wrap_reset,
     why=f"notices what vLLM asks users to call after an update: {_WHY}",
-    upstream=_UPSTREAM,
-    versions=SUPPORTED,
-    remove_when=_REMOVE,
-    lazy=True,
 )
-LOOK_AT_WEIGHTS = Patch(
+LOOK_AT_WEIGHTS = _weights_patch(
     target=f"{_CORE}.add_request",
     parameters=("self", "request", "request_wave"),
     wrap=_wrap_add,
     why=f"looks at the weights in memory before the next picture is taken: {_WHY}",
-    upstream=_UPSTREAM,
-    versions=SUPPORTED,
-    remove_when=_REMOVE,
-    lazy=True,
 )

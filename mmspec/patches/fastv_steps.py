@@ -56,21 +56,22 @@ def _wrap_v2(original: Callable[..., Any]) -> Callable[..., Any]:
     return prepare_attn
 
 
-_UPSTREAM = "vLLM issues 3394, 20791, 45098 ask for FastV; none for a hook of this kind"
-_REMOVE = "attention metadata builders are told the requests of the batch, or vLLM prunes by itself"
+_steps_patch = functools.partial(
+    Patch,
+    upstream="vLLM issues 3394, 20791, 45098 ask for FastV; none for a hook of this kind",
+    versions=SUPPORTED,
+    remove_when="attention metadata builders are told the requests of the batch, or vLLM prunes by itself",
+    lazy=True,
+)
 
-BEGIN_STEP = Patch(
+BEGIN_STEP = _steps_patch(
     target="vllm.v1.worker.gpu_worker:Worker.execute_model",
     parameters=("self", "scheduler_output"),
     wrap=_wrap_step,
     why="FastV has to know which prompts begin in a step; without `fastv` in the configuration the call goes straight "
     "through",
-    upstream=_UPSTREAM,
-    versions=SUPPORTED,
-    remove_when=_REMOVE,
-    lazy=True,
 )
-ORDER_V1 = Patch(
+ORDER_V1 = _steps_patch(
     target="vllm.v1.worker.gpu_model_runner:GPUModelRunner._build_attention_metadata",
     parameters=(
         "self",
@@ -90,19 +91,11 @@ ORDER_V1 = Patch(
     wrap=_wrap_v1,
     why="attention metadata for pruned requests needs the order of the batch, which V1 settles just before; without "
     "`fastv` in the configuration the call goes straight through",
-    upstream=_UPSTREAM,
-    versions=SUPPORTED,
-    remove_when=_REMOVE,
-    lazy=True,
 )
-ORDER_V2 = Patch(
+ORDER_V2 = _steps_patch(
     target="vllm.v1.worker.gpu.model_runner:GPUModelRunner.prepare_attn",
     parameters=("self", "input_batch"),
     wrap=_wrap_v2,
     why="attention metadata for pruned requests needs the order of the batch, which V2 settles just before; without "
     "`fastv` in the configuration the call goes straight through",
-    upstream=_UPSTREAM,
-    versions=SUPPORTED,
-    remove_when=_REMOVE,
-    lazy=True,
 )

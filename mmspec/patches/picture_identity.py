@@ -86,39 +86,32 @@ def _wrap_identifier(original: Callable[..., Any]) -> Callable[..., Any]:
     return _get_mm_identifier
 
 
-_UPSTREAM = "vLLM issue 55547 has one consequence: an id used again for other content"
-_REMOVE = "vLLM marks names of pictures that come from users"
+_identity_patch = functools.partial(
+    Patch,
+    upstream="vLLM issue 55547 has one consequence: an id used again for other content",
+    versions=SUPPORTED,
+    remove_when="vLLM marks names of pictures that come from users",
+    lazy=True,
+)
 
-IDS_AS_GIVEN = Patch(
+IDS_AS_GIVEN = _identity_patch(
     target="vllm.renderers.base:BaseRenderer._process_mm_uuids",
     parameters=("self", "mm_data", "mm_data_items", "mm_uuid_items", "mm_req_id"),
     wrap=_wrap_uuids,
     why="tells the next patch that the engine has a vision-feature cache, and which ids came from the user: with its "
     "own caches off vLLM makes ids up, the same ones in each start",
-    upstream=_UPSTREAM,
-    versions=SUPPORTED,
-    remove_when=_REMOVE,
-    lazy=True,
 )
-NAMES_BY_ORIGIN = Patch(
+NAMES_BY_ORIGIN = _identity_patch(
     target="vllm.multimodal.processing.inputs:ProcessorInputs.get_mm_hashes",
     parameters=("self", "model_id", "hash_algorithm"),
     wrap=_wrap_hashes,
     why="an id given by a user stands for a picture like the hash of its content, so that it may be taken for another "
     "picture's; entries that outlive the engine must not be named by it",
-    upstream=_UPSTREAM,
-    versions=SUPPORTED,
-    remove_when=_REMOVE,
-    lazy=True,
 )
-IDENTIFIERS_BY_ORIGIN = Patch(
+IDENTIFIERS_BY_ORIGIN = _identity_patch(
     target="vllm.v1.engine.input_processor:InputProcessor._get_mm_identifier",
     parameters=("self", "mm_hash", "lora_request"),
     wrap=_wrap_identifier,
     why="names that were not made by the patch before, such as those that a client of /inference/v1/generate sends, "
     "count as ids",
-    upstream=_UPSTREAM,
-    versions=SUPPORTED,
-    remove_when=_REMOVE,
-    lazy=True,
 )

@@ -88,26 +88,23 @@ _WHY = (
     "a request that is preempted in the step that was to encode its picture leaves an entry without features in the "
     "encoder cache; the next request that needs the picture ends the engine"
 )
-_UPSTREAM = "vLLM issue 38551 has the symptom; none known for this cause"
-_REMOVE = "vLLM strikes out, or hands over, the encoder inputs of a request that it preempts"
+_pictures_patch = functools.partial(
+    Patch,
+    upstream="vLLM issue 38551 has the symptom; none known for this cause",
+    versions=SUPPORTED,
+    remove_when="vLLM strikes out, or hands over, the encoder inputs of a request that it preempts",
+    lazy=True,
+)
 
-ENTERED_PICTURES = Patch(
+ENTERED_PICTURES = _pictures_patch(
     target=f"{_SCHEDULER}._allocate_encoder_inputs",
     parameters=("self", "request", "input_ids", "duplicate_input_ids"),
     wrap=_wrap_allocate,
     why=f"notes what a step enters, for the next patch: {_WHY}",
-    upstream=_UPSTREAM,
-    versions=SUPPORTED,
-    remove_when=_REMOVE,
-    lazy=True,
 )
-SETTLE_PREEMPTED = Patch(
+SETTLE_PREEMPTED = _pictures_patch(
     target=f"{_SCHEDULER}._update_after_schedule",
     parameters=("self", "scheduler_output"),
     wrap=_wrap_update,
     why=_WHY,
-    upstream=_UPSTREAM,
-    versions=SUPPORTED,
-    remove_when=_REMOVE,
-    lazy=True,
 )

@@ -1,9 +1,9 @@
 """Puts the statistics that a request asked for into its response, streamed or not."""
 
 import json
-from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from mmspec.asgi import HttpMiddleware, Message, Receive, Send
 from mmspec.serving.offer import PATH, offer
 from mmspec.serving.watch import Watch, watching
 
@@ -13,26 +13,15 @@ _END = b"data: [DONE]"
 _DATA = b"data: {"
 _JSON, _EVENTS = b"application/json", b"text/event-stream"
 
-_Message = MutableMapping[str, Any]
-_Send = Callable[[_Message], Awaitable[None]]
 
-
-class Statistics:
-    """ASGI middleware, for `vllm serve --middleware`: an object `mmspec` in a JSON response, a last chunk in a stream.
+class Statistics(HttpMiddleware):
+    """ASGI middleware: an object `mmspec` in a JSON response, a last chunk in a stream.
 
     Responses to requests that ask for nothing pass unchanged. `GET /mmspec` says what there is to ask for; like
     `/health` it needs no key.
     """
 
-    def __init__(self, app: Callable[..., Awaitable[None]]) -> None:
-        self._app = app
-
-    async def __call__(
-        self, scope: _Message, receive: Callable[[], Awaitable[_Message]], send: _Send
-    ) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+    async def respond(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["path"] == PATH and scope["method"] == "GET":
             await _answer(send, offer(scope["app"].state.vllm_config))
             return
@@ -40,7 +29,7 @@ class Statistics:
             await self._app(scope, receive, _Response(send, watches).send)
 
 
-async def _answer(send: _Send, value: Any) -> None:
+async def _answer(send: Send, value: Any) -> None:
     headers = [(b"content-type", _JSON)]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": _dump(value)})
@@ -49,13 +38,13 @@ async def _answer(send: _Send, value: Any) -> None:
 class _Response:
     """One response on its way out."""
 
-    def __init__(self, send: _Send, watches: list[Watch]) -> None:
+    def __init__(self, send: Send, watches: list[Watch]) -> None:
         self._send, self._watches = send, watches
         self._kind = b""
-        self._start: _Message | None = None  # kept back until the length is known
+        self._start: Message | None = None  # kept back until the length is known
         self._body = b""  # of a JSON response, or the last chunk of a stream
 
-    async def send(self, message: _Message) -> None:
+    async def send(self, message: Message) -> None:
         if not self._watches:
             await self._send(message)
         elif message["type"] == "http.response.start":
@@ -67,7 +56,7 @@ class _Response:
         else:
             await self._send(message)
 
-    async def _begin(self, message: _Message) -> None:
+    async def _begin(self, message: Message) -> None:
         headers = {name.lower(): value for name, value in message.get("headers", ())}
         if message["status"] == 200 and b"content-encoding" not in headers:
             self._kind = headers.get(b"content-type", b"").partition(b";")[0].strip()
@@ -76,7 +65,7 @@ class _Response:
         else:
             await self._send(message)
 
-    async def _whole(self, message: _Message) -> None:
+    async def _whole(self, message: Message) -> None:
         self._body += message.get("body", b"")
         if message.get("more_body"):
             return
@@ -89,7 +78,7 @@ class _Response:
         await self._send({**self._start, "headers": [*others, length]})
         await self._send({**message, "body": body})
 
-    async def _chunk(self, message: _Message) -> None:
+    async def _chunk(self, message: Message) -> None:
         body = message.get("body", b"")
         if body.startswith(_DATA):
             self._body = body

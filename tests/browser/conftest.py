@@ -2,65 +2,16 @@
 
 import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.serve.conftest import Server, quiet_environment, wait_until_healthy
+from tests.serve.conftest import START_SECONDS, Server, quiet_environment
 
-ROOT = Path(__file__).parents[2]
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 _FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 WAIT_MS = 120_000  # for an answer on a busy machine
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-    return port
-
-
-def wait_until_served(server: Server) -> None:
-    end = time.monotonic() + 300
-    while time.monotonic() < end:
-        assert server.process.poll() is None, f"the page ended:\n{server.tail()}"
-        try:
-            with urllib.request.urlopen(server.url, timeout=30):
-                return
-        except OSError:
-            time.sleep(0.3)
-    raise AssertionError(f"the page is not served:\n{server.tail()}")
-
-
-def start(command: list[str], port: int, log: Path) -> Server:
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "mmspec.cli.main", *command, "--port", str(port)],
-            stdout=output,
-            stderr=output,
-            env=quiet_environment(),
-            cwd=ROOT,
-        )
-    return Server(f"http://127.0.0.1:{port}", process, log)
-
-
-def end(server: Server) -> None:
-    if server.process.poll() is None:
-        server.process.send_signal(signal.SIGTERM)
-        try:
-            server.process.wait(timeout=60)
-        except subprocess.TimeoutExpired:
-            server.process.kill()
 
 
 @pytest.fixture(scope="session")
@@ -80,26 +31,26 @@ def browser() -> Iterator[Any]:
 def pocket_server(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """`mmspec serve pocket`, where each request may ask for pruning."""
     log = tmp_path_factory.mktemp("server") / "server.log"
-    command = ["serve", "pocket", "--host", "127.0.0.1", "--fastv-keep", "1.0", "--draft", "ngram"]
+    command = ["mmspec.cli.main", "serve", "pocket", "--fastv-keep", "1.0", "--draft", "ngram"]
     command += ["--max-num-seqs", "4", "--kv-cache-memory-bytes", str(1 << 28), "--max-model-len", "2048"]
-    running = start(command, free_port(), log)
+    running = Server(command, log, quiet_environment())
     try:
-        wait_until_healthy(running)
+        running.wait(START_SECONDS)
         yield running
     finally:
-        end(running)
+        running.close(60)
 
 
 @pytest.fixture(scope="session")
 def demo(pocket_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """`mmspec demo` over that server."""
     log = tmp_path_factory.mktemp("page") / "page.log"
-    running = start(["demo", "--server", pocket_server.url], free_port(), log)
+    running = Server(["mmspec.cli.main", "demo", "--server", pocket_server.url], log, quiet_environment())
     try:
-        wait_until_served(running)
+        running.wait(300, path="/")
         yield running
     finally:
-        end(running)
+        running.close(60)
 
 
 @pytest.fixture

@@ -1,14 +1,13 @@
 """The image chat in a real Chromium, over a real server with the pocket model."""
 
 import json
-import re
 import time
-import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mmspec.bench.server_load import figures
 from tests.browser.pages import (
     DOLPHIN,
     EXAMPLES,
@@ -27,15 +26,14 @@ from tests.serve.conftest import Server
 pytestmark = [pytest.mark.browser, pytest.mark.engine, pytest.mark.slow]
 
 LONG = "Describe the picture."
+RUNNING = "vllm:num_requests_running"
 SHORT = "Where is the phone?"
 APPLE = EXAMPLES / "12-apple.png"
 
 
 def running(server: Server) -> float:
     """Requests that the engine is working on."""
-    with urllib.request.urlopen(f"{server.url}/metrics", timeout=60) as response:
-        text = response.read().decode()
-    return float(re.search(r"^vllm:num_requests_running\{[^}]*\} (\S+)$", text, re.MULTILINE)[1])  # type: ignore[index]
+    return figures(server.url, [RUNNING])[RUNNING]
 
 
 def idle_soon(server: Server) -> bool:

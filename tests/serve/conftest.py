@@ -2,21 +2,19 @@
 
 import json
 import os
-import signal
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mmspec.server_process import ServerProcess as Server
 from tests.tiny import build_checkpoint
+
+__all__ = ["Server"]
 
 START_SECONDS = float(
     os.environ.get("MMSPEC_TEST_START_SECONDS", 600)
@@ -54,55 +52,17 @@ def last_json(*command: str, timeout: float = 900, **environment: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@dataclass
-class Server:
-    """A running `mmspec serve`."""
-
-    url: str
-    process: subprocess.Popen[bytes]
-    log: Path
-
-    def tail(self) -> str:
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-30:])
-
-
-def wait_until_healthy(server: Server) -> None:
-    end = time.monotonic() + START_SECONDS
-    while time.monotonic() < end:
-        assert server.process.poll() is None, f"the server ended:\n{server.tail()}"
-        try:
-            with urllib.request.urlopen(f"{server.url}/health", timeout=5):
-                return
-        except OSError:
-            time.sleep(0.5)
-    raise AssertionError(f"the server is not healthy after {START_SECONDS} s:\n{server.tail()}")
-
-
 @contextmanager
 def serving(model: Path, folder: Path, *flags: str, **environment: str) -> Iterator[Server]:
     """`mmspec serve` with small limits, under the name `tiny`; its log is kept in `folder`."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "mmspec.cli.main", "serve", str(model), "-k", "3", *flags]
-    command += ["--host", "127.0.0.1", "--port", str(port), "--dtype", "float32", "--max-num-seqs", "4"]
-    command += ["--served-model-name", "tiny"]
-    log = folder / "server.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, stdout=output, stderr=output, env=quiet_environment(**environment)
-        )
-        running = Server(f"http://127.0.0.1:{port}", process, log)
-        try:
-            wait_until_healthy(running)
-            yield running
-        finally:
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-                try:
-                    process.wait(timeout=60)
-                except subprocess.TimeoutExpired:
-                    process.kill()
+    command = ["mmspec.cli.main", "serve", str(model), "-k", "3", *flags, "--dtype", "float32"]
+    command += ["--max-num-seqs", "4", "--served-model-name", "tiny"]
+    running = Server(command, folder / "server.log", quiet_environment(**environment))
+    try:
+        running.wait(START_SECONDS)
+        yield running
+    finally:
+        running.close(60)
 
 
 @pytest.fixture(scope="module")

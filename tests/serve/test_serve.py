@@ -4,6 +4,7 @@ import base64
 import json
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -296,3 +297,11 @@ def test_the_client_of_the_page_streaming_and_not(server: Server) -> None:
 
     length = (len(answers) - 1) // 2
     assert answers == f"{answers[:length]}\n{answers[:length]}" and length > 1
+
+
+def test_sigterm_ends_the_server(server: Server) -> None:
+    """Stands last: the server of this module is gone afterwards."""
+    server.process.send_signal(signal.SIGTERM)
+
+    server.process.wait(timeout=60)
+    assert "Traceback" not in server.tail()

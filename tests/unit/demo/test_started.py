@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from mmspec import MmspecError
-from mmspec.demo import started
+from mmspec import MmspecError, server_process
 from mmspec.demo.started import Started
 
 SERVER = """
@@ -25,7 +24,7 @@ http.server.HTTPServer(("127.0.0.1", port), Handler).serve_forever()
 @pytest.fixture
 def begin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """Starts a script in the place of `mmspec serve`."""
-    real = started.subprocess.Popen
+    real = server_process.subprocess.Popen
     running = []
 
     def start(script: str) -> Started:
@@ -33,7 +32,7 @@ def begin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
             assert command[:5] == [sys.executable, "-m", "mmspec.cli.main", "serve", "pocket"]
             return real([sys.executable, "-c", script, *command[5:]], **options)
 
-        monkeypatch.setattr(started.subprocess, "Popen", popen)
+        monkeypatch.setattr(server_process.subprocess, "Popen", popen)
         running.append(Started("pocket", tmp_path / "logs" / "server.log", ["--draft", "none"]))
         return running[-1]
 
@@ -60,7 +59,7 @@ def test_its_last_line_is_told_when_it_dies(begin: Any) -> None:
     server = begin(
         "import sys; print('loading'); print('mmspec: no such model\\n', file=sys.stderr); sys.exit(3)"
     )
-    server._process.wait()
+    server.process.wait()
 
     with pytest.raises(
         MmspecError, match=r"ended \(exit code 3\): mmspec: no such model; its log is .*server.log"

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from mmspec.server_process import free_port
+
 
 class Server:
     """A Redis server on a port of its own."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}"
         self.start()
 

@@ -37,7 +37,7 @@ def test_two_writers_killed_at_random_moments(tmp_path: Path) -> None:
         assert not (found := state.faults(folder, killed.LIMIT, killed.NUMBERS)), found
     forker.stdin.close()
     assert forker.wait() == 0
-    assert reader.totals().evictions > ROUNDS // 10  # the writers did get to work, on a busy machine, too
+    assert reader.totals().evictions > ROUNDS  # the writers did get to work
 
 
 @pytest.mark.slow
