@@ -27,7 +27,9 @@ def test_two_writers_killed_at_random_moments(tmp_path: Path) -> None:
         [*MODULE, "rounds", str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert forker.stdin is not None and forker.stdout is not None
-    for number in range(ROUNDS):
+    for number in range(10 * ROUNDS):
+        if number >= ROUNDS and reader.totals().evictions > ROUNDS:
+            break  # on a busy machine the writers get less done in a round, and more rounds are needed
         print(number, file=forker.stdin, flush=True)
         writers = [int(word) for word in forker.stdout.readline().split()]
         _read_until(reader, time.monotonic() + draw.uniform(0.005, 0.06), draw)
