@@ -14,20 +14,21 @@ _FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 WAIT_MS = 120_000  # for an answer on a busy machine
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """A real Chromium."""
     if CHROMIUM is None:
         pytest.skip("no Chromium on this machine: apt-get install chromium, or name one in CHROMIUM")
     from playwright.sync_api import sync_playwright
 
+    # Not for the whole session: while it is open, its event loop is the thread's, and asyncio.run() refuses.
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=CHROMIUM, args=_FLAGS)
         yield opened
         opened.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def pocket_server(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """`mmspec serve pocket`, where each request may ask for pruning."""
     log = tmp_path_factory.mktemp("server") / "server.log"
@@ -41,7 +42,7 @@ def pocket_server(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Ite
         running.close(60)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def demo(pocket_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """`mmspec demo` over that server."""
     log = tmp_path_factory.mktemp("page") / "page.log"
