@@ -25,8 +25,9 @@ chat: $(READY)
 demo: $(READY)
 	@$(BIN)/mmspec demo
 
+# Engines and servers first, which take minutes a file, so that both workers end together.
 test: $(READY)
-	@$(BIN)/python -m pytest -n 2 --dist loadfile
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 40
 
 quality: $(READY)
 	@$(BIN)/ruff check .

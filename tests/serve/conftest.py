@@ -35,7 +35,7 @@ def tiny_text_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def quiet_environment(**changes: str) -> dict[str, str]:
     """This process's environment for an engine of a test."""
-    return {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "2", **changes}
+    return {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", **changes}
 
 
 def last_json(*command: str, timeout: float = 900, **environment: str) -> Any:

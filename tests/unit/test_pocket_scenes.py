@@ -5,11 +5,12 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image, ImageStat
 
 from mmspec.encoders.pocket.kinds import COLOURS, KINDS
 from mmspec.encoders.pocket.questions import QUESTION_KINDS, ask, ask_one, caption, objects_named
 from mmspec.encoders.pocket.scenes import PICTURE_SIZE, make_scene
-from mmspec.encoders.pocket.sprites import sprites
+from mmspec.encoders.pocket.sprites import SHEET, SPRITE_SIZE, sprites
 
 seeds = st.integers(min_value=0, max_value=3_000_000_000)
 
@@ -66,3 +67,30 @@ def test_every_kind_has_a_sprite_of_its_own() -> None:
     drawn = {sprite.tobytes() for sprite in sprites()}
     assert len(drawn) == len(KINDS) == len({kind.name for kind in KINDS})
     assert not {kind.name for kind in KINDS} & set(COLOURS)
+
+
+def test_names_and_sprites_are_in_the_same_order() -> None:
+    """A sheet with one object more than there are names once shifted every name behind it by one."""
+    sheet = Image.open(SHEET).convert("RGBA")
+    side = sheet.width // SPRITE_SIZE
+    drawn = [
+        sheet.crop((x, y, x + SPRITE_SIZE, y + SPRITE_SIZE)).getbbox() is not None
+        for y in range(0, sheet.height, SPRITE_SIZE)
+        for x in range(0, side * SPRITE_SIZE, SPRITE_SIZE)
+    ]
+    assert drawn == [True] * len(KINDS) + [False] * (len(drawn) - len(KINDS))
+    channels = {
+        "tomato": "red",
+        "frog": "green",
+        "crab": "red",
+        "cactus": "green",
+        "umbrella": "blue",
+        "heart": "red",
+    }
+    for kind, sprite in zip(KINDS, sprites(), strict=True):
+        if kind.name in channels:
+            red, green, blue, _ = ImageStat.Stat(
+                sprite, sprite.getchannel("A").point(lambda a: 255 * (a > 200))
+            ).mean
+            strongest = max((red, "red"), (green, "green"), (blue, "blue"))[1]
+            assert strongest == channels[kind.name], kind.name
