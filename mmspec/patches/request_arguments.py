@@ -26,6 +26,7 @@ def _wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         from vllm.exceptions import VLLMValidationError
 
         from mmspec.encoders.fastv.requests import Door, asked_budget, settle
+        from mmspec.patches.unsent_pictures import note_sent
         from mmspec.serving.asked import require_answerable
 
         if _DOOR not in vars(self):
@@ -38,6 +39,7 @@ def _wrap(original: Callable[..., Any]) -> Callable[..., Any]:
             request = original(self, request_id, prompt, params, *args, **kwargs)
             if door is not None:
                 settle(request, budget, door)
+            note_sent(self, request)
         except MmspecError as error:
             raise VLLMValidationError(str(error)) from None
         return request
