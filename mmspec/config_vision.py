@@ -47,12 +47,15 @@ class EncoderCacheConfig(Options):
 
     @model_validator(mode="after")
     def _limits_can_be_read(self) -> EncoderCacheConfig:
-        from mmspec.encoders.cache.sizes import parse_duration, parse_size  # here: it imports numpy
+        from mmspec.encoders.cache.remote import shown_address  # here: they import numpy
+        from mmspec.encoders.cache.sizes import parse_duration, parse_size
 
         for name in ("disk_size", "memory_size", "queue_size"):
             if (size := getattr(self, name)) is not None:
                 parse_size(size, f"encoder_cache.{name}")
         parse_duration(self.remote_ttl, "encoder_cache.remote_ttl")
+        if self.remote is not None:
+            shown_address(self.remote)
         if self.remote is not None and self.directory is None and self.memory_size is None:
             raise MmspecError(
                 "encoder_cache: remote needs a tier on this machine, where what comes over the network is put; "

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, TypeGuard
 
 from mmspec.config import DRAFT_METHODS, DraftConfig, DraftMethod, draft_config
@@ -32,7 +33,12 @@ def draft_on(model: str, draft: DraftConfig | str | None) -> DraftConfig:
     Args:
         model: the target as the user calls it.
         draft: a configuration, a method's name, "auto", or None for no drafting.
+
+    Raises:
+        MmspecError: no method has this name.
     """
+    if isinstance(draft, str):
+        require_known(draft)
     head = packaged_head(model)
     if draft == AUTO:
         draft = "eagle3" if head else "ngram"
@@ -45,15 +51,31 @@ def draft_on(model: str, draft: DraftConfig | str | None) -> DraftConfig:
     return config
 
 
+def require_known(method: str) -> None:
+    """Raises MmspecError for what is neither "auto" nor a drafting method's name."""
+    if method not in (AUTO, *DRAFT_METHODS):
+        *choices, last = AUTO, *DRAFT_METHODS
+        raise MmspecError(f"draft.method: unknown value {method!r}; choose {', '.join(choices)} or {last}")
+
+
 def speculative_config(draft: DraftConfig) -> dict[str, Any] | None:
     """What to give vLLM as `speculative_config`; None when drafting is off.
 
     Raises:
-        MmspecError: a draft model is needed, missing or not wanted, or a package is not installed.
+        MmspecError: a draft model is needed, missing, not wanted or of the wrong kind, a number of tokens where nothing
+            is drafted, or a package is not installed.
     """
+    if draft.method in ("none", "ngram", "suffix") and draft.model is not None:
+        raise MmspecError(
+            f"draft: {draft.method} takes no model; leave {draft.model} out or choose draft_model or eagle3"
+        )
     config: dict[str, Any] = {"method": draft.method, "num_speculative_tokens": draft.num_speculative_tokens}
     match draft.method:
         case "none":
+            if draft.num_speculative_tokens is not None:
+                raise MmspecError(
+                    "draft: none drafts nothing; leave num_speculative_tokens (-k) out, or choose another method"
+                )
             return None
         case "ngram":
             config |= {
@@ -67,10 +89,7 @@ def speculative_config(draft: DraftConfig) -> dict[str, Any] | None:
                 )
         case "draft_model" | "eagle3":
             config["model"] = _draft_checkpoint(draft)
-    if draft.method in ("ngram", "suffix") and draft.model is not None:
-        raise MmspecError(
-            f"draft: {draft.method} takes no model; leave {draft.model} out or choose draft_model or eagle3"
-        )
+            require_language_model(config)
     if config["num_speculative_tokens"] is None:
         # Suffix decoding chooses the length of each draft itself.
         config["num_speculative_tokens"] = 16 if draft.method == "suffix" else _DEFAULT_TOKENS
@@ -108,6 +127,20 @@ def require_fitting_head(
         tensor_parallel_size=tensor_parallel_size,
         dtype=None if dtype is None else str(dtype),
     )
+
+
+def require_language_model(speculative: Mapping[str, Any]) -> None:
+    """Raises MmspecError when the draft model that vLLM is to draft with is an EAGLE-3 head."""
+    model = speculative.get("model")
+    if speculative.get("method") != "draft_model" or not model or not Path(model).is_dir():
+        return
+    from mmspec.heads.formats.head import is_head
+
+    if is_head(Path(model)):
+        raise MmspecError(
+            f"draft: {model} is an EAGLE-3 head and no language model; choose eagle3 in place of draft_model "
+            "(--draft eagle3)"
+        )
 
 
 def available_methods(draft_model: str | None = None, head: str | None = None) -> list[DraftMethod]:

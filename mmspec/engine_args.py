@@ -6,7 +6,12 @@ from mmspec.cache_args import close_features_door, switch_cache_on
 from mmspec.compat import require_vllm
 from mmspec.config import MmspecConfig
 from mmspec.defaults import keep_thread_count
-from mmspec.draft import drafts_with_head, require_fitting_head, speculative_config
+from mmspec.draft import (
+    drafts_with_head,
+    require_fitting_head,
+    require_language_model,
+    speculative_config,
+)
 from mmspec.encoders.fastv.check import require_prunable, settle_layer
 from mmspec.encoders.intake.serving import warn_where_unused
 from mmspec.errors import MmspecError
@@ -75,6 +80,7 @@ def fill_engine_args(args: Any) -> None:
         )
     if given is None:
         args.speculative_config = wanted
+    require_language_model(args.speculative_config or {})
     if drafts_with_head(args.speculative_config):
         size, dtype = args.tensor_parallel_size, args.dtype
         require_fitting_head(args.speculative_config, args.model, tensor_parallel_size=size, dtype=dtype)

@@ -34,6 +34,12 @@ def resolve_model(name: str, report: Callable[[str], None] | None = None) -> str
     )
 
 
+def require_model(name: str) -> None:
+    """Raises MmspecError as `resolve_model` would, and builds nothing: to be called before anything is printed."""
+    if name != POCKET:
+        resolve_model(name)
+
+
 def resolve_checkpoint(name: str, what: str, choices: str) -> str:
     """`name` as an absolute folder when it is one that holds a checkpoint; a hub name stays as it is."""
     try:

@@ -35,7 +35,7 @@ class RedisTier(Tier):
     local = False
 
     def __init__(self, url: str, ttl_seconds: float, seconds: float = 1.0) -> None:
-        self._where = _shown(url)
+        self._where = shown_address(url)
         self.deadline = seconds
         self._ttl_ms = max(1, round(ttl_seconds * 1000))
         self._client = _connect(url, seconds)  # Any: redis changes its types from version to version
@@ -114,7 +114,7 @@ def _connect(url: str, seconds: float) -> Any:
     return Redis.from_url(url, **options)
 
 
-def _shown(url: str) -> str:
+def shown_address(url: str) -> str:
     """The address without its password.
 
     Raises:

@@ -1,22 +1,18 @@
 """The user's side of an engine that prunes: what a request may ask for, and how it is kept apart from others."""
 
 import logging
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any
 
-from mmspec.config_errors import suggest
 from mmspec.encoders.fastv.budget import KEEP, KEEP_TOKENS, Budget, engine_budget, requested_budget
 from mmspec.encoders.fastv.fitting import longest_prompt, setting_to_raise
-from mmspec.encoders.fastv.prompt import TELL, VISUAL
+from mmspec.encoders.fastv.prompt import VISUAL
 from mmspec.encoders.fastv.salt import own_salt
 from mmspec.encoders.fastv.settings import FastVSettings, engine_settings
 from mmspec.encoders.fastv.unpruned import TOO_LONG, Unpruned
 from mmspec.errors import MmspecError
 
 _log = logging.getLogger("vllm.plugins.mmspec")
-_OURS = (KEEP, KEEP_TOKENS)
 
 
 @dataclass
@@ -53,10 +49,9 @@ def asked_budget(params: Any, settings: FastVSettings | None) -> Budget | None:
         settings: the engine's, or None when it does not prune.
 
     Raises:
-        MmspecError: a value that means nothing, one that this engine cannot follow, or a name of ours misspelt.
+        MmspecError: a value that means nothing, or one that this engine cannot follow.
     """
     arguments = getattr(params, "extra_args", None) or {}
-    _refuse_misspelt(arguments)
     budget = requested_budget(arguments)
     if budget is not None and settings is None and budget != Budget():
         given = KEEP if KEEP in arguments else KEEP_TOKENS
@@ -99,14 +94,6 @@ def settle(request: Any, budget: Budget | None, door: Door) -> None:
     if prunes:
         request.cache_salt = own_salt(request.cache_salt)
         params.skip_reading_prefix_cache = True
-
-
-def _refuse_misspelt(names: Iterable[Any]) -> None:
-    """Extra arguments are anybody's, and vLLM lets unknown ones pass; those that resemble ours are meant for us."""
-    for name in map(str, names):
-        close = get_close_matches(name.lower(), _OURS, n=1, cutoff=0.8)
-        if name not in (*_OURS, TELL) and (close or name.lower().startswith("fastv")):
-            raise MmspecError(f"{name}: unknown argument of a request; {suggest(name.lower(), _OURS)}")
 
 
 def _hindrance(request: Any) -> str | None:

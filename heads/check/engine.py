@@ -21,7 +21,7 @@ def check_family(target: Target) -> Iterator[Mismatch]:
             continue
         if no := [name for name, answer in known.items() if answer is False]:
             found = f"{part} is a {no[0]}, which hands out no hidden states in the installed vLLM"
-            mend = "draft with ngram or draft_model, or choose a family such as Qwen2.5-VL, Qwen3-VL or LLaVA-1.5"
+            mend = "give --draft ngram or draft_model, or a family such as Qwen2.5-VL, Qwen3-VL or LLaVA-1.5"
             yield Mismatch("family", found, mend)
 
 
@@ -50,23 +50,35 @@ def check_dtype(head: Head, target: Target, dtype: str | None) -> Iterator[Misma
     if {running, *stored} >= {"F16", "BF16"} and running in ("F16", "BF16"):
         kinds = ", ".join(sorted(stored))
         found = f"the head is stored as {kinds} and would run as {running}, which rounds or overflows"
-        mend = "run with the dtype that the head was trained in, or save it in float32"
+        other = "bfloat16" if running == "F16" else "float16"
+        mend = (
+            f"run with --dtype {other}, or write the head anew: mmspec head convert HEAD OUT --dtype float32"
+        )
         yield Mismatch("dtype", found, mend, fatal=False)
 
 
 def check_parallel(head: Head, draft_size: int, target_size: int | None) -> Iterator[Mismatch]:
-    """Whether the head can be cut into `draft_size` parts.
+    """Whether the head can be cut into as many parts as the target, which vLLM does whatever `draft_size` says.
 
     Args:
+        draft_size: what vLLM is given as draft_tensor_parallel_size.
         target_size: tensor parallel size of the target, where it is known.
     """
     if target_size is not None and draft_size not in (1, target_size):
         found = f"draft_tensor_parallel_size is {draft_size}, the target's size {target_size}; vLLM takes 1 or the same"
-        yield Mismatch("parallel size", found, f"set draft_tensor_parallel_size to 1 or {target_size}")
-    for what, size in _cut_sizes(head, draft_size).items():
-        if size % draft_size:
-            found = f"{what} cannot be cut into {draft_size} parts"
-            yield Mismatch("parallel size", found, "set draft_tensor_parallel_size to 1")
+        yield Mismatch("parallel size", found, "leave draft_tensor_parallel_size out")
+        return
+    parts = max(draft_size, target_size or 1)
+    if uncut := _uncut(head, parts):
+        found = f"{' and '.join(uncut)} cannot be cut into {parts} parts, as many as the target's"
+        most = max(fewer for fewer in range(1, parts) if not _uncut(head, fewer))
+        mend = f"take --tensor-parallel-size {most}, or serve without a head: --draft none or ngram"
+        yield Mismatch("parallel size", found, mend)
+
+
+def _uncut(head: Head, parts: int) -> list[str]:
+    """What does not go into so many parts; nothing for one."""
+    return [what for what, size in _cut_sizes(head, parts).items() if size % parts]
 
 
 def _cut_sizes(head: Head, parts: int) -> dict[str, int]:

@@ -30,8 +30,8 @@ def check_head(
     Args:
         head: folder of the head, in any format that `mmspec.heads.formats` reads.
         target: folder or hub name; of a hub name that is not on this disk nothing can be checked but the head itself.
-        draft_tensor_parallel_size: parts that the head is cut into.
-        tensor_parallel_size: parts that the target is cut into, where known.
+        draft_tensor_parallel_size: what vLLM is given by this name.
+        tensor_parallel_size: parts that the target is cut into, and the head with it, where known.
         dtype: what the engine runs in; the target's own if not given.
 
     Raises:

@@ -110,6 +110,15 @@ def read_head(folder: Path) -> Head:
     return Head(folder, kind, config, tensors, HeadConfig.of(config, f"head {folder}"))
 
 
+def is_head(folder: Path) -> bool:
+    """Whether a folder holds an EAGLE-3 head; False also where it cannot be read."""
+    try:
+        _format(folder, read_json(folder / "config.json"), tensor_headers(folder))
+    except MmspecError:
+        return False
+    return True
+
+
 def _format(folder: Path, config: dict[str, Any], tensors: dict[str, TensorHeader]) -> HeadFormat:
     kind = config.get("speculators_model_type")
     if kind == "eagle3":

@@ -11,9 +11,9 @@ from mmspec.cli.bench_heads import positions, speed
 from mmspec.cli.options import Head, Json, MaxModelLen, Model, Out, Tokens, Verbose, room
 from mmspec.cli.results import measuring, publish
 from mmspec.errors import MmspecError
-from mmspec.models import POCKET, resolve_model
+from mmspec.models import POCKET, require_model, resolve_model
 
-app = typer.Typer(help="Measurements, each paired in one run.", no_args_is_help=False)
+app = typer.Typer(help="Measurements, each paired in one run.", no_args_is_help=True)
 
 
 app.command("encoder-cache")(encoder_cache)
@@ -56,6 +56,7 @@ def lossless(
     drafts = [draft_for(method, draft_model, head, num_speculative_tokens) for method in methods]
     for config in drafts:
         speculative_config(config)  # its problems come before any engine starts
+    require_model(model)
     prompts = example_prompts(examples) + scene_prompts(scenes)
     with measuring(f"model {model}", json, verbose) as terminal:
         with terminal.progress("Comparing ...") as report:

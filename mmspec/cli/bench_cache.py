@@ -7,7 +7,7 @@ import typer
 
 from mmspec.cli.options import Json, MaxModelLen, Model, Out, Verbose, room
 from mmspec.cli.results import measuring, publish
-from mmspec.models import POCKET, resolve_model
+from mmspec.models import POCKET, require_model, resolve_model
 
 _SIDES = (448, 1344)
 _POCKET_SIDES = (224,)  # the pocket VLM scales every picture to as many tokens
@@ -39,6 +39,7 @@ def encoder_cache(
     """Time to the first token: cold, seen, in a new process, in a second engine, and with the features handed in."""
     from mmspec.cli.tables import nested_table
 
+    require_model(model)
     with measuring(f"model {model}", json, verbose) as terminal:
         with terminal.progress("Measuring ...") as report:
             from mmspec.bench.encoder_cache import measure

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -36,7 +36,7 @@ def fastv(
     ] = None,
     layers: Annotated[int, typer.Option(min=3, help="Layers of the model with true widths.")] = 12,
     visual: Annotated[int, typer.Option(min=4, help="Visual tokens of its prompt, in rows of 40.")] = 1000,
-    dtype: Annotated[str, typer.Option(help="Its type: float32 or bfloat16.")] = "float32",
+    dtype: Annotated[Literal["float32", "bfloat16"], typer.Option(help="Its type.")] = "float32",
     repeats: Annotated[
         int, typer.Option(min=0, help="Times that each share is timed; 0 leaves times out.")
     ] = 5,

@@ -11,7 +11,7 @@ from mmspec.cli.results import measuring, publish
 from mmspec.config import DraftConfig
 from mmspec.draft import draft_on, speculative_config
 from mmspec.errors import MmspecError
-from mmspec.models import POCKET, resolve_model
+from mmspec.models import POCKET, require_model, resolve_model
 
 MaxTokens = Annotated[int, typer.Option(min=2, help="Longest answer, in tokens.")]
 Scenes = Annotated[int, typer.Option(min=1, help="Held-out scenes to ask about, for each kind of prompt.")]
@@ -95,6 +95,7 @@ def _run(
 ) -> None:
     from mmspec.cli.tables import nested_table
 
+    require_model(model)
     with measuring(f"model {model}", json, verbose) as terminal:
         with terminal.progress("Measuring ...") as report:
             resolve_model(model, report)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mmspec.encoders.cache import FolderTier
     from mmspec.encoders.cache.catalog import Record
 
-app = typer.Typer(help="The vision-feature cache on the disk.", no_args_is_help=False)
+app = typer.Typer(help="The vision-feature cache on the disk.", no_args_is_help=True)
 
 _UNBOUNDED = 1 << 62  # nothing is stored from here, so no limit is known or needed
 
@@ -135,6 +135,8 @@ def _opened(directory: Path | None) -> Iterator["FolderTier"]:
     from mmspec.encoders.cache import FolderTier, TierUnavailable, default_directory
 
     folder = (directory or default_directory()).expanduser()
+    if folder.is_file():
+        raise MmspecError(f"cache: {folder} is a file; name the folder of a cache with --directory")
     if not (folder / "entries").is_dir():  # reading must not make one
         raise MmspecError(f"cache: no feature cache in {folder}; name its folder with --directory")
     tier = FolderTier(folder, _UNBOUNDED)

@@ -30,7 +30,7 @@ from mmspec.cli.terminal import Terminal, engine_terminal, one_line_errors
 from mmspec.config import IntakeConfig
 from mmspec.draft import AUTO, speculative_config
 from mmspec.errors import MmspecError
-from mmspec.models import POCKET, resolve_model
+from mmspec.models import POCKET, require_model, resolve_model
 from mmspec.pictures import picture_part, user_message
 from mmspec.stats import RequestStats
 
@@ -76,6 +76,7 @@ def command(
         require_drawable(show_kept, image or [], fastv)
     config = draft_from(model, draft, draft_model, num_speculative_tokens)
     speculative_config(config)  # its problems come before a model is built
+    require_model(model)
     taking = intake_from(intake)
     seen_first = (taking or IntakeConfig()).settings()
     messages = user_message(prompt, [picture_part(path, seen_first) for path in image or []])

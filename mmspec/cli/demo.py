@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from mmspec.cli.options import Draft, Model
-from mmspec.draft import AUTO
+from mmspec.draft import AUTO, require_known
 from mmspec.errors import MmspecError
 from mmspec.models import POCKET
 
@@ -49,6 +49,7 @@ def command(
         raise MmspecError("the demo needs gradio; pip install 'mmspec[demo]'")
     if server is not None and not server.startswith(("http://", "https://")):
         raise MmspecError(f"--server {server}: give an address such as http://localhost:8000")
+    require_known(draft)
     signal.signal(signal.SIGTERM, _end)
     with ExitStack() as stack:
         started = None

@@ -12,7 +12,7 @@ from mmspec.defaults import engine_defaults
 from mmspec.models import resolve_model
 
 app = typer.Typer(
-    help="EAGLE-3 heads: the drafters that read the target's hidden states.", no_args_is_help=False
+    help="EAGLE-3 heads: the drafters that read the target's hidden states.", no_args_is_help=True
 )
 # Longer commands have a module each: app.command("train")(head_train.command)
 
@@ -34,13 +34,17 @@ def check(
     head: _Head,
     target: Annotated[str, typer.Argument(help="pocket, a checkpoint folder, or a hub name.")],
     draft_tensor_parallel_size: Annotated[
-        int, typer.Option(min=1, help="Parts that the head is cut into.")
+        int, typer.Option(min=1, help="Of the engine's speculative_config: 1, or the target's size.")
     ] = 1,
     tensor_parallel_size: Annotated[
-        int | None, typer.Option(min=1, help="Parts that the target is cut into.", show_default="any")
+        int | None,
+        typer.Option(
+            min=1, help="Parts that the target is cut into, and the head with it.", show_default="any"
+        ),
     ] = None,
     dtype: Annotated[
-        str | None, typer.Option(help="What the engine will run in.", show_default="as mmspec serve does")
+        Literal["auto", "float32", "float", "bfloat16", "float16", "half"] | None,
+        typer.Option(help="What the engine will run in.", show_default="as mmspec serve does"),
     ] = None,
     json: Json = False,
     verbose: _Verbose = False,

@@ -9,7 +9,7 @@ import typer
 from mmspec.cli.options import Json, MaxModelLen, Model, Out, Verbose, room
 from mmspec.cli.results import measuring, publish
 from mmspec.errors import MmspecError
-from mmspec.models import POCKET, resolve_model
+from mmspec.models import POCKET, require_model, resolve_model
 
 Messages = list[dict[str, Any]]
 
@@ -36,6 +36,7 @@ def evaluate(
     verbose: Verbose = False,
 ) -> None:
     """Acceptance by kind of prompt and temperature: simulated along the target's answers, and in the engine."""
+    require_model(model)
     kinds = _kinds(model, prompts, scenes)
     with measuring(f"head {head}", json, verbose) as terminal:
         from mmspec.bench.head import evaluate_head

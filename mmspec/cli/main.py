@@ -48,10 +48,19 @@ def main(arguments: list[str] | None = None) -> None:
     except MmspecError as error:
         code = _fail(str(error), error.exit_code)
     except typer.TyperException as error:
-        code = _fail(error.format_message(), error.exit_code)
+        code = _fail_usage(error)
     except (typer.Abort, KeyboardInterrupt):
         code = 130
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail_usage(error: typer.TyperException) -> int:
+    """A group of commands without one gets its help; the rest is a line like any other."""
+    if type(error).__name__ == "NoArgsIsHelpError":  # typer exports no name for it
+        if text := error.format_message():  # with rich, typer has printed it by now
+            print(text, file=sys.stderr)
+        return error.exit_code
+    return _fail(error.format_message().replace(": Value error, ", ": "), error.exit_code)
 
 
 def _fail(message: str, exit_code: int) -> int:

@@ -7,7 +7,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from mmspec.config import DRAFT_METHODS, DraftConfig, EncoderCacheConfig, FastVConfig, IntakeConfig
-from mmspec.draft import AUTO, draft_on
+from mmspec.draft import AUTO, draft_on, require_known
 from mmspec.encoders.fastv.settings import DEFAULTS as FASTV
 from mmspec.encoders.fastv.settings import SCORES
 from mmspec.errors import MmspecError
@@ -137,6 +137,7 @@ def draft_from(target: str, method: str, model: str | None, tokens: int | None) 
                 f"draft: --draft-model {model} is given without a method; add --draft eagle3 or draft_model"
             )
         method = draft_on(target, AUTO).method
+    require_known(method)
     return draft_on(target, DraftConfig.given(method=method, model=model, num_speculative_tokens=tokens))
 
 

@@ -10,7 +10,7 @@ from mmspec.cli.results import measuring, publish
 from mmspec.cli.tables import nested_table
 from mmspec.cli.terminal import Terminal, engine_terminal, one_line_errors
 
-app = typer.Typer(help="The small VLM that this project trained.", no_args_is_help=False)
+app = typer.Typer(help="The small VLM that this project trained.", no_args_is_help=True)
 
 
 @app.command()

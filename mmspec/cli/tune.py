@@ -11,7 +11,7 @@ from mmspec.cli.options import Draft, DraftModel, Json, MaxModelLen, Model, Out,
 from mmspec.cli.results import measuring, publish
 from mmspec.draft import AUTO
 from mmspec.errors import MmspecError
-from mmspec.models import POCKET, resolve_model
+from mmspec.models import POCKET, require_model, resolve_model
 
 if TYPE_CHECKING:
     from mmspec.bench.speed import Case
@@ -56,6 +56,7 @@ def command(
         raise MmspecError(
             "tune: draft is none, so there is nothing to tune; give --draft ngram, eagle3 or another"
         )
+    require_model(model)
     sizes = sorted(set(batch or (1, 4)))
     cases = _cases(example_prompts(examples), sizes, temperature)
     with measuring(f"model {model}", json, verbose) as terminal:

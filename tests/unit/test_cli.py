@@ -29,6 +29,7 @@ COMMANDS = [
     ["tune"],
     ["demo"],
 ]
+GROUPS = ["head", "cache", "bench", "pocket"]
 
 
 def run(arguments: list[str]) -> int:
@@ -60,6 +61,39 @@ def test_every_command_has_help(command: list[str], capsys: pytest.CaptureFixtur
     assert "Usage: mmspec" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("command", "code"), [([], 0), *(([name], 2) for name in GROUPS)])
+def test_without_a_command_there_is_help(
+    command: list[str], code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(command) == code
+    output, errors = capsys.readouterr()
+    assert f"Usage: {' '.join(['mmspec', *command])} " in output and "Commands" in output
+    assert errors == ""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["chat", "--prompt", "x"],
+        ["bench", "lossless"],
+        ["bench", "speed", "--head", "a/head"],
+        ["bench", "encoder-cache"],
+        ["tune"],
+        ["head", "eval", "heads/none"],
+    ],
+    ids=" ".join,
+)
+def test_a_model_that_is_not_there_is_told_before_anything_else(
+    command: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*command, "--model", "/no/model"]) != 0
+    output, errors = capfd.readouterr()
+    assert (output, errors) == (
+        "",
+        "mmspec: model /no/model: no such folder; give pocket, a folder with config.json and weights, or a hub name\n",
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
@@ -68,7 +102,13 @@ def test_every_command_has_help(command: list[str], capsys: pytest.CaptureFixtur
         (["chat", "--prompt", " "], "--prompt is empty"),
         (["chat", "--prompt", "x", "--image", "/missing.png"], "picture /missing.png: no such file"),
         (["chat", "--prompt", "x", "--image", __file__], "not a picture"),
-        (["chat", "--prompt", "x", "--draft", "magic"], "choose none, ngram, suffix, draft_model or eagle3"),
+        (["chat", "--prompt", "x", "--draft", "magic"], "choose auto, none, ngram"),
+        (["serve", "a/b", "--draft", "magic"], "choose auto, none, ngram, suffix, draft_model or eagle3"),
+        (["demo", "--draft", "magic"], "choose auto, none, ngram"),
+        (["chat", "--prompt", "x", "--draft", "none", "-k", "4"], "leave num_speculative_tokens (-k) out"),
+        (["serve", "a/b", "--draft", "none", "-k", "4"], "leave num_speculative_tokens (-k) out"),
+        (["bench", "lossless", "--draft", "none", "-k", "4"], "leave num_speculative_tokens (-k) out"),
+        (["serve", "a/b", "--draft", "none", "--draft-model", "a/head"], "none takes no model"),
         (["chat", "--prompt", "x", "--model", "a/model", "--draft", "eagle3"], "--draft-model"),
         (["chat", "--prompt", "x", "--draft-model", "a/head"], "add --draft eagle3 or draft_model"),
         (["chat", "--prompt", "x", "--draft", "eagle3", "--draft-model", "/no/head"], "no such folder"),
@@ -119,6 +159,15 @@ def test_every_command_has_help(command: list[str], capsys: pytest.CaptureFixtur
         (["bench", "speed", "--model", "a/b"], "name one with --head"),
         (["bench", "positions", "--head", "/no/head"], "no such folder"),
         (["bench", "lossless", "--examples", "/no/folder"], "examples.json: not found"),
+        (
+            ["serve", "a/b", "--encoder-cache", '{"memory_size": "1GB", "remote": "http://host:1"}'],
+            "remote: expected an address like redis://host:6379, or rediss:// for TLS",
+        ),
+        (["cache", "stats", "--directory", __file__], f"{__file__} is a file; name the folder of a cache"),
+        (
+            ["head", "convert", "/a", "/b", "--dtype", "float8"],
+            "'--dtype': 'float8' is not one of 'float32', 'bfloat16', 'float16'",
+        ),
         (["tune", "--draft", "none"], "nothing to tune"),
         (["tune", "--model", "a/b", "--draft", "eagle3"], "needs"),
         (["tune", "--examples", "/no/folder"], "examples.json: not found"),

@@ -49,6 +49,10 @@ def test_what_is_written_is_what_is_parsed() -> None:
         ({"encoder_cache": {"disk_size": "20"}}, "encoder_cache.disk_size: "),
         ({"encoder_cache": {"memory_size": "lots"}}, "encoder_cache.memory_size: "),
         ({"encoder_cache": {"remote_ttl": "7 weeks"}}, "encoder_cache.remote_ttl: "),
+        (
+            {"encoder_cache": {"memory_size": "1GB", "remote": "http://host"}},
+            "remote: expected an address like redis://host:6379",
+        ),
         ({"encoder_cache": {"remote": "redis://host"}}, "give memory_size or directory"),
         (
             {"encoder_cache": {"role": "writer"}},

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from mmspec import DraftConfig, MmspecError
-from mmspec.draft import available_methods, draft_on, speculative_config
+from mmspec.draft import available_methods, draft_on, require_language_model, speculative_config
 from mmspec.heads import pocket
+from tests.conftest import Checkpoints
 
 
 @pytest.fixture
@@ -20,6 +21,32 @@ def checkpoint(tmp_path: Path) -> Path:
 
 def test_none_switches_drafting_off() -> None:
     assert speculative_config(DraftConfig(method="none")) is None
+
+
+def test_what_drafts_nothing_takes_no_number_and_no_model() -> None:
+    with pytest.raises(MmspecError, match=r"leave num_speculative_tokens \(-k\) out"):
+        speculative_config(DraftConfig(method="none", num_speculative_tokens=4))
+    with pytest.raises(MmspecError, match="none takes no model"):
+        speculative_config(DraftConfig(method="none", model="a/model"))
+
+
+def test_a_name_of_no_method_is_refused_with_all_that_there_are() -> None:
+    with pytest.raises(MmspecError, match="choose auto, none, ngram, suffix, draft_model or eagle3"):
+        draft_on("a/model", "magic")
+
+
+@pytest.mark.parametrize("head", ["eagle3", "eagle3_speculators"])
+def test_a_head_is_no_draft_model(head: str, tiny: Checkpoints) -> None:
+    folder = str(tiny[head])
+
+    with pytest.raises(MmspecError, match=r"is an EAGLE-3 head and no language model.*--draft eagle3"):
+        speculative_config(DraftConfig(method="draft_model", model=folder))
+    with pytest.raises(MmspecError, match="is an EAGLE-3 head"):
+        require_language_model({"method": "draft_model", "model": folder})
+    require_language_model({"method": "eagle3", "model": folder})
+    require_language_model({"method": "draft_model", "model": str(tiny["llama"])})
+    require_language_model({"method": "draft_model", "model": "a/model"})
+    require_language_model({})
 
 
 def test_ngram_looks_up_the_prompt() -> None:

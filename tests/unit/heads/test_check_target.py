@@ -16,9 +16,14 @@ from tests.unit.heads.conftest import Pair, copy_pair
     [
         (1, None, None),
         (2, 2, None),
-        (1, 4, None),
+        (1, 4, "2 attention heads"),
+        (1, 2, None),
         (2, 4, "draft_tensor_parallel_size is 2, the target's size 4"),
-        (4, 4, "2 attention heads cannot be cut into 4"),
+        (
+            4,
+            4,
+            "cannot be cut into 4 parts, as many as the target's; take --tensor-parallel-size 2, or serve without",
+        ),
     ],
 )
 def test_parts_of_a_head(size: int, target_size: int | None, pattern: str | None, tiny: Checkpoints) -> None:

@@ -170,26 +170,3 @@ def test_an_engine_that_does_not_prune_says_so() -> None:
     assert asked_budget(asked, HALF) == Budget(keep=0.5)
     assert asked_budget(SimpleNamespace(extra_args={"fastv_keep": 1}), None) == Budget()
     assert asked_budget(SimpleNamespace(), None) is None  # parameters of another kind of request
-
-
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [
-        ("fastv_kep", "did you mean 'fastv_keep'"),
-        ("fast_keep", "did you mean 'fastv_keep'"),
-        ("fastv-keep", "did you mean 'fastv_keep'"),
-        ("FastV_Keep", "did you mean 'fastv_keep'"),
-        ("fastv_keep_token", "did you mean 'fastv_keep_tokens'"),
-        ("fastv", "did you mean 'fastv_keep'"),
-        ("fastv_proportion", "fastv_keep"),
-    ],
-)
-@pytest.mark.parametrize("settings", [None, HALF], ids=["not pruning", "pruning"])
-def test_a_misspelt_name_is_refused(name: str, meant: str, settings: FastVSettings | None) -> None:
-    with pytest.raises(MmspecError, match=f"^{name}: unknown argument of a request; .*{meant}"):
-        asked_budget(SimpleNamespace(extra_args={name: 0.5}), settings)
-
-
-@pytest.mark.parametrize("name", ["kv_transfer_params", "keep", "top_k", "min_tokens", "mmspec", "speed", ""])
-def test_names_of_others_pass(name: str) -> None:
-    assert asked_budget(SimpleNamespace(extra_args={name: 0.5}), None) is None
