@@ -93,5 +93,6 @@ def shoot(page: Any, name: str, part: str | None = None) -> None:
         shown = page.locator(part) if part else page
         picture = Image.open(io.BytesIO(shown.screenshot())).convert("RGB")
         # A palette makes them a third of the size, and text stays sharp.
+        Path(SCREENSHOTS).mkdir(parents=True, exist_ok=True)
         picture.quantize(128).save(Path(SCREENSHOTS) / f"{name}-{theme}.png", optimize=True)
     page.evaluate("document.body.classList.remove('dark')")
