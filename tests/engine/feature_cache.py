@@ -41,10 +41,12 @@ class CachingEngine:
 
     Attributes:
         llm: the `vllm.LLM`.
+        model: its checkpoint's folder.
         runs: of the vision tower, the number of pictures in each.
     """
 
     llm: Any
+    model: str
     runs: list[int]
     max_tokens: int = 8
     keep: float | None = None  # `fastv_keep` of what is asked
@@ -103,4 +105,4 @@ def caching_engine(
         "max_num_seqs": 4,
     }
     with start(str(model), **(engine | arguments)) as llm:
-        yield CachingEngine(llm, count_encoded(llm))
+        yield CachingEngine(llm, str(model), count_encoded(llm))

@@ -1,10 +1,13 @@
 """Pruning and the feature cache in one engine: what the tower made of a picture serves requests pruned and not."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from PIL.Image import Image
 
 from tests.conftest import Checkpoints
+from tests.engine.client import EngineWorker
 from tests.engine.feature_cache import (
     LARGEST,
     PLACE,
@@ -14,6 +17,8 @@ from tests.engine.feature_cache import (
     large_picture,
     prompt_of,
 )
+from tests.engine.jobs import Job, Request
+from tests.engine.scenarios import chat
 from tests.fastv_oracle import FastVOracle
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
@@ -48,3 +53,38 @@ def test_features_that_were_loaded_are_pruned_as_those_that_were_encoded(
         assert [ask(0), ask(1, keep=1.0), ask(0, keep=0.25)] == [(0, "disk")] * 3
         assert ask(1, salt="tenant") == (1, None), "a user's own salt keeps features apart"
         assert [ask(0, salt="tenant"), ask(1, salt="tenant")] == [(1, None), (0, "disk")]
+
+
+@pytest.mark.v2
+def test_together_on_the_v2_runner(
+    tiny: Checkpoints,
+    pictures: dict[str, Image],
+    engine_workers: Callable[[str], EngineWorker],
+    tmp_path: Path,
+) -> None:
+    """A second engine prunes what it loads, and what it has to encode since one of the loads is lost."""
+    asked = [
+        chat("qwen2_5_vl", "What is in the picture?"),
+        chat("qwen2_5_vl", "What is in the picture?", ("red_square",)),
+        chat("qwen2_5_vl", "Compare the first picture with the second.", ("stripes", "blue_disc")),
+    ]
+    requests = [Request(one.text, one.images, keep) for one in asked for keep in (1.0, KEEP)]
+    reference = FastVOracle(tiny["qwen2_5_vl"])
+    expected, kept = [], []
+    for one in requests:
+        prompt = reference.prompt(one.text, [pictures[name] for name in one.images])
+        expected.append(reference.answer(prompt, 8, layer=LAYER, keep=one.keep or 1.0))
+        kept.append(reference.kept if one.keep != 1.0 and one.images else [])
+    options = {"encoder_cache": {"directory": str(tmp_path)}, "fastv": {"layer": LAYER, "keep": 1.0}}
+    engine = {"additional_config": {"mmspec": options}, "scheduler_cls": "mmspec.scheduler.build_scheduler"}
+    job = Job(str(tiny["qwen2_5_vl"]), requests, engine=engine, max_tokens=8)
+
+    first = engine_workers("v2").run(job)
+    job.lost_loads = 1
+    second = engine_workers("v2").run(job)
+
+    assert first.tokens == second.tokens == expected
+    assert [answer.kept for answer in second.answers] == kept
+    assert (first.runner, first.encoded, second.encoded) == ("v2", 3, 1)
+    tiers = {(answer.encoder_cache or {}).get("tier") for answer in second.answers}
+    assert "disk" in tiers

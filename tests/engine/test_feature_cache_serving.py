@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from PIL.Image import Image
+from PIL.Image import Image, frombytes
 from safetensors.torch import load_file, save_file
 
 from mmspec.encoders.cache import FolderTier
@@ -46,23 +46,40 @@ def engine(vllm_engine: Starting, tiny: Checkpoints, tmp_path: Path) -> Iterator
         yield started
 
 
+@pytest.fixture(scope="module")
+def other_tower(tiny: Checkpoints, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same model but for one weight of its vision tower."""
+    folder = tmp_path_factory.mktemp("other") / "tower"
+    shutil.copytree(tiny[FAMILY], folder)
+    weights = load_file(folder / "model.safetensors")
+    (name,) = [name for name in weights if name.endswith("visual.merger.ln_q.weight")]
+    weights[name] *= -3
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
 def entries(folder: Path) -> set[str]:
     return {path.name for path in (folder / "entries").iterdir()}
 
 
-def test_an_engine_through_its_life(engine: CachingEngine, expected: Expected, tmp_path: Path) -> None:
+def test_an_engine_through_its_life(
+    engine: CachingEngine, expected: Expected, other_tower: Path, tmp_path: Path
+) -> None:
     """Steps of one test, since an engine takes long to start; each begins with vLLM's own cache full of another."""
     disk = tmp_path / "disk"
     # vLLM would have encoded a picture of the largest size at the start, to measure these.
     assert not engine.core.vllm_config.ec_transfer_config.mm_encoder_output_widths
     _what_was_driven_out_is_loaded(engine, expected)
     _the_same_picture_at_once_is_encoded_once(engine, expected)
+    _two_shapes_of_the_same_bytes_are_two_pictures(engine, expected)
     _ids_of_users_stay_in_host_memory(engine, expected, disk)
     _a_salt_keeps_requests_apart(engine, expected)
     _aborted_loads_leave_nothing(engine, expected, disk)
     _requests_bring_no_features(engine)
+    _sleeping_and_waking_up_changes_nothing(engine, expected)
     _a_lost_folder_costs_only_the_cache(engine, expected, disk)
     _features_of_old_weights_are_not_served(engine, expected)
+    _reloaded_weights_make_features_of_their_own(engine, expected, other_tower)
 
 
 def _what_was_driven_out_is_loaded(engine: CachingEngine, expected: Expected) -> None:
@@ -86,6 +103,14 @@ def _the_same_picture_at_once_is_encoded_once(engine: CachingEngine, expected: E
     engine.ask(prompt_of(other))
     assert engine.ask(twice, prompt_of(picture)) == [expected(picture, picture), expected(picture)]
     assert engine.encoded() == 0
+
+
+def _two_shapes_of_the_same_bytes_are_two_pictures(engine: CachingEngine, expected: Expected) -> None:
+    pixels = bytes(range(250)) * 54
+    shapes = [frombytes("RGB", size, pixels) for size in ((30, 150), (150, 30))]
+    for _ in range(2):
+        assert engine.ask(*map(prompt_of, shapes)) == [expected(shape) for shape in shapes]
+    assert engine.encoded() == 2
 
 
 def _ids_of_users_stay_in_host_memory(engine: CachingEngine, expected: Expected, disk: Path) -> None:
@@ -139,6 +164,16 @@ def _requests_bring_no_features(engine: CachingEngine) -> None:
         engine.ask({"prompt": QUESTION.format(""), "multi_modal_data": {"image": torch.zeros(1, 4, 64)}})
 
 
+def _sleeping_and_waking_up_changes_nothing(engine: CachingEngine, expected: Expected) -> None:
+    """vLLM empties its own cache then; on a CPU the weights stay where they are."""
+    picture = large_picture(0)
+    for level in (0, 1):
+        engine.llm.sleep(level=level)
+        engine.llm.wake_up(["scheduling"] if level == 0 else None)
+        assert engine.ask(prompt_of(picture)) == [expected(picture)]
+    assert engine.encoded() == 0 and engine.reports[0]["tier"] == "host"
+
+
 def _a_lost_folder_costs_only_the_cache(engine: CachingEngine, expected: Expected, disk: Path) -> None:
     shutil.rmtree(disk)
     disk.write_text("a file where the folder was")
@@ -167,6 +202,21 @@ def _features_of_old_weights_are_not_served(engine: CachingEngine, expected: Exp
     assert engine.encoded() == 0 and engine.reports[0]["tier"] == "host"
 
 
+def _reloaded_weights_make_features_of_their_own(
+    engine: CachingEngine, expected: Expected, other_tower: Path
+) -> None:
+    """As training does it: the engine sleeps, its weights are thrown away, and others are loaded into it."""
+    picture, other = large_picture(0), Oracle(other_tower)
+    for folder, right in ((other_tower, answer_of(other, picture)), (None, expected(picture))):
+        engine.llm.sleep(level=2)
+        engine.llm.wake_up()
+        path = str(folder) if folder else engine.model
+        engine.llm.collective_rpc("reload_weights", kwargs={"weights_path": path})
+        assert engine.ask(prompt_of(picture)) == [right]
+        assert engine.encoded() == 1, "features of other weights were served"
+        engine.settle()
+
+
 def _change_tower(model: object) -> None:
     for parameter in model.visual.merger.ln_q.parameters():  # type: ignore[attr-defined]
         parameter.data.mul_(-3)
@@ -178,7 +228,7 @@ def _change_tower_back(model: object) -> None:
 
 
 def test_damaged_entries_are_made_again(
-    vllm_engine: Starting, tiny: Checkpoints, expected: Expected, tmp_path: Path
+    vllm_engine: Starting, tiny: Checkpoints, expected: Expected, other_tower: Path, tmp_path: Path
 ) -> None:
     """With vLLM's caches of pictures off, which makes vLLM give them made-up ids, the same ones in every start."""
     pictures = [large_picture(number) for number in range(4)]
@@ -199,20 +249,9 @@ def test_damaged_entries_are_made_again(
     assert len(FolderTier(tmp_path, 1 << 40).records()) == 4
     assert not FolderTier(tmp_path, 1 << 40).verify().dropped
 
-    other = with_another_tower(tiny[FAMILY], tmp_path / "other")
-    with caching_engine(vllm_engine, other, options) as engine:
-        assert engine.ask(prompts[0]) == [answer_of(Oracle(other), pictures[0])] != [right[0]]
+    with caching_engine(vllm_engine, other_tower, options) as engine:
+        assert engine.ask(prompts[0]) == [answer_of(Oracle(other_tower), pictures[0])] != [right[0]]
         assert engine.encoded() == 1
-
-
-def with_another_tower(model: Path, folder: Path) -> Path:
-    """The same model but for one weight of its vision tower."""
-    shutil.copytree(model, folder)
-    weights = load_file(folder / "model.safetensors")
-    (name,) = [name for name in weights if name.endswith("visual.merger.ln_q.weight")]
-    weights[name] *= -3
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    return folder
 
 
 def test_a_second_engine_finds_them_on_a_redis_server(
