@@ -49,7 +49,7 @@ class Scores:
     accuracy_by_kind: dict[str, float]
     object_recall: float
     object_precision: float
-    shuffled_accuracy: float
+    shuffled_accuracy: float | None
     chance_accuracy: float
     text_perplexity_ratio: float | None
     scenes: int
@@ -59,8 +59,10 @@ class Scores:
         return asdict(self)
 
 
-def evaluate(answer: Answerer, scenes: int, perplexity_ratio: float | None) -> Scores:
-    """Asks about `scenes` held-out scenes, with their own pictures and with others'."""
+def evaluate(
+    answer: Answerer, scenes: int, perplexity_ratio: float | None, *, shuffled: bool = True
+) -> Scores:
+    """Asks about `scenes` held-out scenes, with their own pictures and, where `shuffled`, with others'."""
     held_out = [make_scene(HELD_OUT_SEED + index) for index in range(scenes)]
     asked = [
         (scene, question) for index, scene in enumerate(held_out) for question in _questions(index, scene)
@@ -70,14 +72,13 @@ def evaluate(answer: Answerer, scenes: int, perplexity_ratio: float | None) -> S
     for (_, question), is_right in zip(asked, right, strict=True):
         by_kind[question.kind].append(is_right)
     once = asked[::_QUESTIONS_A_SCENE]
-    others = [scene.draw() for scene, _ in once[1:] + once[:1]]
     recall, precision = _captions(answer, held_out)
     return Scores(
         accuracy=_share(right),
         accuracy_by_kind={kind: _share(by_kind[kind]) for kind in QUESTION_KINDS if kind in by_kind},
         object_recall=recall,
         object_precision=precision,
-        shuffled_accuracy=_share(_right(answer, others, once)),
+        shuffled_accuracy=_share(_right(answer, _others(once), once)) if shuffled else None,
         chance_accuracy=_chance([question for _, question in once]),
         text_perplexity_ratio=perplexity_ratio,
         scenes=scenes,
@@ -122,6 +123,11 @@ def _questions(index: int, scene: Scene) -> list[Question]:
     )
     fitting = (question for kind in turns if (question := ask_one(kind, scene, rng)) is not None)
     return [next(fitting) for _ in range(_QUESTIONS_A_SCENE)]
+
+
+def _others(asked: list[tuple[Scene, Question]]) -> list[Image.Image]:
+    """For each scene the picture of the next."""
+    return [scene.draw() for scene, _ in asked[1:] + asked[:1]]
 
 
 def _right(answer: Answerer, pictures: list[Image.Image], asked: list[tuple[Scene, Question]]) -> list[bool]:

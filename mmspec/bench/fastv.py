@@ -51,7 +51,7 @@ def answers_by_share(
             scores = unpruned if keep == 1.0 else None
             if scores is None:
                 report(f"{name}, keeping {keep}")
-                scores = evaluate(answerer(llm, extra_args={KEEP: keep}), scenes, None)
+                scores = evaluate(answerer(llm, extra_args={KEEP: keep}), scenes, None, shuffled=False)
             unpruned = scores if keep == 1.0 else unpruned
             accuracy.setdefault(name, {})[str(keep)] = scores.accuracy
             recall.setdefault(name, {})[str(keep)] = scores.object_recall
@@ -98,7 +98,7 @@ def _engine(setting: Setting, draft: DraftConfig, scores: str) -> Any:
     from mmspec.llm import LLM
 
     fastv = FastVConfig(layer=setting.layer, keep=1.0, scores=scores)
-    engine = {"dtype": "float32", "max_num_seqs": 8, **setting.engine}
+    engine = {"dtype": "float32", "max_num_seqs": 16, **setting.engine}
     return LLM(setting.model, draft=draft, fastv=fastv, **engine)
 
 

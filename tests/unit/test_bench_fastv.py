@@ -69,7 +69,8 @@ def test_answers_by_share_are_drawn(tmp_path: Path) -> None:
 def test_answers_with_nothing_dropped_are_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
-    def evaluate(answer: Any, scenes: int, ratio: Any) -> Any:
+    def evaluate(answer: Any, scenes: int, ratio: Any, *, shuffled: bool) -> Any:
+        assert not shuffled
         asked.append(scenes)
         return SimpleNamespace(accuracy=len(asked), object_recall=-len(asked))
 
