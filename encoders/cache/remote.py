@@ -125,6 +125,10 @@ def shown_address(url: str) -> str:
         host, port = parts.hostname, parts.port or 6379
     except ValueError:
         host, port = None, 0
-    if host is None or parts.scheme not in ("redis", "rediss"):
-        raise MmspecError("remote: expected an address like redis://host:6379, or rediss:// for TLS")
+    scheme, found, _ = url.partition("://")
+    if host is None or scheme not in ("redis", "rediss"):
+        given = f"begins with {scheme}://" if found else "has no scheme"
+        raise MmspecError(
+            f"encoder_cache.remote: expected an address like redis://host:6379, or rediss:// for TLS; this one {given}"
+        )
     return f"{parts.scheme}://{host}:{port}"

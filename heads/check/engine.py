@@ -51,9 +51,7 @@ def check_dtype(head: Head, target: Target, dtype: str | None) -> Iterator[Misma
         kinds = ", ".join(sorted(stored))
         found = f"the head is stored as {kinds} and would run as {running}, which rounds or overflows"
         other = "bfloat16" if running == "F16" else "float16"
-        mend = (
-            f"run with --dtype {other}, or write the head anew: mmspec head convert HEAD OUT --dtype float32"
-        )
+        mend = f"run with --dtype {other} or float32"
         yield Mismatch("dtype", found, mend, fatal=False)
 
 
@@ -71,7 +69,7 @@ def check_parallel(head: Head, draft_size: int, target_size: int | None) -> Iter
     parts = max(draft_size, target_size or 1)
     if uncut := _uncut(head, parts):
         found = f"{' and '.join(uncut)} cannot be cut into {parts} parts, as many as the target's"
-        most = max(fewer for fewer in range(1, parts) if not _uncut(head, fewer))
+        most = max(fewer for fewer in range(1, parts) if parts % fewer == 0 and not _uncut(head, fewer))
         mend = f"take --tensor-parallel-size {most}, or serve without a head: --draft none or ngram"
         yield Mismatch("parallel size", found, mend)
 

@@ -53,7 +53,16 @@ def lossless(
     methods = draft or available_methods(draft_model, head)
     if "eagle3" in methods and head is None:
         raise MmspecError("draft: eagle3 needs a head; name its folder or hub name with --head")
-    drafts = [draft_for(method, draft_model, head, num_speculative_tokens) for method in methods]
+    drafts = [
+        # A number of tokens is for the methods that draft, where several are named.
+        draft_for(
+            method,
+            draft_model,
+            head,
+            None if method == "none" and len(methods) > 1 else num_speculative_tokens,
+        )
+        for method in methods
+    ]
     for config in drafts:
         speculative_config(config)  # its problems come before any engine starts
     require_model(model)

@@ -16,7 +16,7 @@ from mmspec.patches.picture_identity import IDENTIFIERS_BY_ORIGIN, IDS_AS_GIVEN,
 from mmspec.patches.preempted_pictures import ENTERED_PICTURES, SETTLE_PREEMPTED
 from mmspec.patches.request_arguments import SETTLE_REQUEST
 from mmspec.patches.sampled_drafts import MARK_SAMPLING, SPREAD_SAMPLING
-from mmspec.patches.unsent_pictures import FOLLOW_SENDING, KNOWN_WHEN_SENT, SEND_AGAIN
+from mmspec.patches.unsent_pictures import FOLLOW_SENDING, KNOWN_WHEN_SENT, REFUSED_LATE, SEND_AGAIN
 from mmspec.patches.watched_answers import WATCH_ANSWER
 
 # Applied by the plugin in every process of vLLM: must pass straight through where mmspec is not configured, and
@@ -40,6 +40,7 @@ AT_LOAD: tuple[Patch, ...] = (
     FOLLOW_SENDING,
     KNOWN_WHEN_SENT,
     SEND_AGAIN,
+    REFUSED_LATE,
     IDS_AS_GIVEN,
     NAMES_BY_ORIGIN,
     IDENTIFIERS_BY_ORIGIN,

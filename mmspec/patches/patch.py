@@ -21,6 +21,11 @@ class PatchError(MmspecError):
     """A patch that cannot be applied: its target is gone, has changed, or is patched already."""
 
 
+def is_patched(function: Any) -> bool:
+    """Whether a function is a patch's replacement."""
+    return hasattr(function, _MARK)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Patch:
     """Replaces `target` by `wrap(original)`.
@@ -73,7 +78,7 @@ class Patch:
         original = vars(owner).get(name)
         if not callable(original):
             raise PatchError(f"{self.target}: not found; this patch was written for {self.versions}")
-        if hasattr(original, _MARK):
+        if is_patched(original):
             raise self._twice()
         found = tuple(inspect.signature(original).parameters)
         if found != self.parameters:

@@ -5,12 +5,12 @@ the engine, and the next one about its picture would go without the picture's da
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from mmspec.compat import SUPPORTED
 from mmspec.patches.configured import is_configured
-from mmspec.patches.patch import Patch
+from mmspec.patches.patch import Patch, is_patched
 
 _CACHE = "vllm.multimodal.cache.lru:LruKeyReplicatedSenderCache"
 _UNSENT = "_mmspec_unsent"  # on the cache: hashes of what is noted there and was not sent yet
@@ -21,8 +21,15 @@ def _wrap_init(original: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(original)
     def __init__(self: Any, vllm_config: Any, renderer: Any = None, **kwargs: Any) -> None:
         original(self, vllm_config, renderer, **kwargs)
+        from vllm.multimodal.cache.lru import LruKeyReplicatedSenderCache
+
         cache = self.renderer.mm_processor_cache
-        if cache is not None and is_configured(vllm_config.additional_config):
+        sending_is_noted = is_patched(type(self).process_inputs)
+        if (
+            sending_is_noted
+            and isinstance(cache, LruKeyReplicatedSenderCache)
+            and is_configured(vllm_config.additional_config)
+        ):
             vars(cache)[_UNSENT] = set()
 
     return __init__
@@ -47,7 +54,7 @@ def _wrap_update(original: Callable[..., Any]) -> Callable[..., Any]:
         data, updates = original(self, mm_item, mm_hash)
         if data is not None:  # otherwise another request has sent it by now
             unsent.add(mm_hash)
-        if len(unsent) > _MANY:
+        if len(unsent) > max(_MANY, 2 * len(self._cache)):
             unsent.difference_update([other for other in list(unsent) if other not in self._cache])
         return data, updates
 
@@ -56,11 +63,39 @@ def _wrap_update(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def note_sent(input_processor: Any, request: Any) -> None:
     """Takes note that a request (vLLM's `EngineCoreRequest`) goes to the engine, with the data of its new pictures."""
-    cache = input_processor.renderer.mm_processor_cache
-    unsent: set[str] = set() if cache is None else vars(cache).get(_UNSENT, set())
+    unsent = _unsent(input_processor) or set()
     for feature in request.mm_features or ():
         if feature.data is not None:
             unsent.discard(feature.mm_hash or feature.identifier)
+
+
+def _wrap_add_request(original: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    @functools.wraps(original)
+    async def add_request(self: Any, request_id: str, prompt: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return await original(self, request_id, prompt, *args, **kwargs)
+        except BaseException:  # the queue is full, or the client is gone
+            _note_unsent(self.input_processor, prompt)
+            raise
+
+    return add_request
+
+
+def _note_unsent(input_processor: Any, prompt: Any) -> None:
+    """Takes back what `note_sent` noted of a rendered prompt: what was sent after all is sent twice, no harm done."""
+    unsent = _unsent(input_processor)
+    if unsent is None or not isinstance(prompt, dict) or prompt.get("type") != "multimodal":
+        return
+    for modality, items in prompt["mm_kwargs"].items():
+        hashes = prompt["mm_hashes"][modality]
+        unsent.update(mm_hash for mm_hash, item in zip(hashes, items, strict=True) if item is not None)
+
+
+def _unsent(input_processor: Any) -> set[str] | None:
+    """What was not sent yet; None for an engine that has no such cache or no such patch."""
+    cache = input_processor.renderer.mm_processor_cache
+    found: set[str] | None = None if cache is None else vars(cache).get(_UNSENT)
+    return found
 
 
 _unsent_patch = functools.partial(
@@ -91,4 +126,27 @@ SEND_AGAIN = _unsent_patch(
     parameters=("self", "mm_item", "mm_hash"),
     wrap=_wrap_update,
     why=f"notes what is new and unsent, and lets it be processed again, for the patch before: {_WHY}",
+)
+REFUSED_LATE = _unsent_patch(
+    target="vllm.v1.engine.async_llm:AsyncLLM.add_request",
+    parameters=(
+        "self",
+        "request_id",
+        "prompt",
+        "params",
+        "arrival_time",
+        "lora_request",
+        "tokenization_kwargs",
+        "trace_headers",
+        "priority",
+        "data_parallel_rank",
+        "session_id",
+        "prompt_text",
+        "reasoning_ended",
+        "reasoning_parser_kwargs",
+        "kv_hints",
+    ),
+    wrap=_wrap_add_request,
+    why="takes notes back where the queue is full (`--max-num-queued-reqs`) or a client goes before sending: "
+    + _WHY,
 )

@@ -37,9 +37,8 @@ PICTURES = int(os.environ.get("MMSPEC_SOAK_PICTURES", "12"))
 ENTRY = 20_480  # bytes of a picture's features in whole blocks: 64 rows of 64 float32 numbers, and a header
 HOST, DISK = PICTURES // 4 * ENTRY, PICTURES // 2 * ENTRY
 TOKENS = 4
-GROWTH = (
-    24 * 1024**2
-)  # of memory, after warm-up; a leak of a picture's features a request would be 32 MB in 2,000
+LONG = 2000  # requests, from which memory tells: features leaked by each would be 21 MB behind the warm-up
+GROWTH = 12 * 1024**2  # of memory, after warm-up
 FEW_FILES = 8
 
 
@@ -115,7 +114,8 @@ def test_a_soak(
         tiers = {tier["name"]: tier for tier in engine.core.scheduler.ec_connector._store.stats()}
 
     assert load.wrong == [] and load.aborted >= REQUESTS // 10
-    assert after.files <= before.files + FEW_FILES and after.memory <= before.memory + GROWTH
+    assert after.files <= before.files + FEW_FILES
+    assert REQUESTS < LONG or after.memory <= before.memory + GROWTH
     assert after.kept == before.kept == (0, 0, 0), "lookups, what is held, requests that are reported on"
     for name in ("host", "disk"):
         assert tiers[name]["evictions"] > 0 and tiers[name]["hits"] > 0 and not tiers[name]["errors"]

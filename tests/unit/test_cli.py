@@ -161,7 +161,7 @@ def test_a_model_that_is_not_there_is_told_before_anything_else(
         (["bench", "lossless", "--examples", "/no/folder"], "examples.json: not found"),
         (
             ["serve", "a/b", "--encoder-cache", '{"memory_size": "1GB", "remote": "http://host:1"}'],
-            "remote: expected an address like redis://host:6379, or rediss:// for TLS",
+            "encoder_cache.remote: expected an address like redis://host:6379, or rediss:// for TLS",
         ),
         (["cache", "stats", "--directory", __file__], f"{__file__} is a file; name the folder of a cache"),
         (

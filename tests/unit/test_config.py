@@ -51,7 +51,7 @@ def test_what_is_written_is_what_is_parsed() -> None:
         ({"encoder_cache": {"remote_ttl": "7 weeks"}}, "encoder_cache.remote_ttl: "),
         (
             {"encoder_cache": {"memory_size": "1GB", "remote": "http://host"}},
-            "remote: expected an address like redis://host:6379",
+            "encoder_cache.remote: expected an address like redis://host:6379",
         ),
         ({"encoder_cache": {"remote": "redis://host"}}, "give memory_size or directory"),
         (

@@ -1,5 +1,7 @@
 """vLLM's notes of what its engine knows of pictures, when a request is refused between the notes and the engine."""
 
+import asyncio
+import functools
 import inspect
 from types import SimpleNamespace
 from typing import Any
@@ -9,10 +11,28 @@ from vllm.multimodal.cache import MultiModalCacheMissError
 from vllm.multimodal.cache.lru import LruKeyReplicatedReceiverCache, LruKeyReplicatedSenderCache
 from vllm.multimodal.inputs import MultiModalKwargsItem
 
+from mmspec.patches import patch as patch_module
 from mmspec.patches import unsent_pictures
-from mmspec.patches.unsent_pictures import FOLLOW_SENDING, KNOWN_WHEN_SENT, SEND_AGAIN, note_sent
+from mmspec.patches.unsent_pictures import (
+    FOLLOW_SENDING,
+    KNOWN_WHEN_SENT,
+    REFUSED_LATE,
+    SEND_AGAIN,
+    note_sent,
+)
 
 MODEL: Any = SimpleNamespace(get_multimodal_config=lambda: SimpleNamespace(mm_processor_cache_gb=1))
+
+
+def mark(function: Any) -> Any:
+    """The function as a patch would leave it."""
+
+    @functools.wraps(function)
+    def replacement(*args: Any) -> Any:
+        return function(*args)
+
+    setattr(replacement, patch_module._MARK, "it")
+    return replacement
 
 
 class Stock(LruKeyReplicatedSenderCache):
@@ -31,6 +51,9 @@ class Processor:
     def __init__(self, vllm_config: Any, renderer: Any = None, *, mm_registry: Any = None) -> None:
         self.renderer = renderer
 
+    def process_inputs(self) -> None:
+        """Takes note of sending, when it is patched."""
+
 
 class Server:
     """A picture's way from its processing to the engine.
@@ -39,11 +62,14 @@ class Server:
         processed: how often a picture was processed.
     """
 
-    def __init__(self, sender: type[Stock], additional_config: Any) -> None:
+    def __init__(self, sender: type[Stock], additional_config: Any, *, sending_is_noted: bool = True) -> None:
         self.sender, self.engine = sender(MODEL), LruKeyReplicatedReceiverCache(MODEL)
         self.processed = 0
         config = SimpleNamespace(additional_config=additional_config)
-        self.inputs = Processor.__new__(Processor)
+        processor = type("Patched", (Processor,), {})
+        if sending_is_noted:
+            processor.process_inputs = mark(processor.process_inputs)  # type: ignore[method-assign]
+        self.inputs = Processor.__new__(processor)
         init = FOLLOW_SENDING.wrap(Processor.__init__)
         init(self.inputs, config, SimpleNamespace(mm_processor_cache=self.sender))
 
@@ -61,6 +87,19 @@ class Server:
             for name, (data, _) in zip(names, found, strict=True)
         ]
         return SimpleNamespace(mm_features=features)
+
+    def refuse_late(self, request: Any) -> None:
+        """As `AsyncLLM` where the queue is full: behind the note that the request goes."""
+
+        async def add_request(self: Any, request_id: str, prompt: Any) -> None:
+            note_sent(self.input_processor, request)
+            raise RuntimeError("the queue is full")
+
+        hashes, items = zip(*((one.mm_hash, one.data) for one in request.mm_features), strict=True)
+        prompt = {"type": "multimodal", "mm_kwargs": {"image": items}, "mm_hashes": {"image": hashes}}
+        llm = SimpleNamespace(input_processor=self.inputs)
+        with pytest.raises(RuntimeError, match="full"):
+            asyncio.run(REFUSED_LATE.wrap(add_request)(llm, "1", prompt))
 
     def send(self, request: Any) -> None:
         note_sent(self.inputs, request)
@@ -92,6 +131,22 @@ def test_the_picture_of_a_refused_request_is_sent_with_the_next(server: Server) 
     server.send(server.render("a"))
 
     assert server.processed == 3  # twice in vain, then once for all
+
+
+def test_the_pictures_of_a_request_that_finds_the_queue_full_are_sent_with_the_next(server: Server) -> None:
+    server.send(server.render("a"))
+    server.refuse_late(server.render("a", "b"))
+    server.send(server.render("b", "a"))
+
+    assert server.processed == 3  # a, and b twice
+
+
+def test_nothing_is_noted_where_nothing_notes_the_sending() -> None:
+    server = Server(Patched, {"mmspec": {}}, sending_is_noted=False)
+
+    server.send(server.render("a"))
+    server.send(server.render("a"))
+    assert server.processed == 1
 
 
 def test_others_pictures_are_known_as_ever(server: Server) -> None:

@@ -180,7 +180,7 @@ def test_passwords_are_not_told() -> None:
     ],
 )
 def test_what_is_no_address_is_refused(url: str) -> None:
-    with pytest.raises(MmspecError, match=r"^remote: expected an address like redis://"):
+    with pytest.raises(MmspecError, match=r"^encoder_cache.remote: expected an address like redis://"):
         RedisTier(url, 60)
 
 
