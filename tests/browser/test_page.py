@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.engine, pytest.mark.slow]
 
 LONG = "Describe the picture."
 RUNNING = "vllm:num_requests_running"
-SHORT = "Where is the phone?"
+SHORT = "Where is the frog?"
 APPLE = EXAMPLES / "12-apple.png"
 
 
@@ -174,7 +174,7 @@ def test_an_unreadable_picture_is_refused_and_the_page_lives(page: Any, tmp_path
     said = answered(page)
     assert said.startswith("The server refused: ") and "broken" in said and "\n" not in said
     ask(page, SHORT, [APPLE])
-    assert "phone" in answered(page, 2)
+    assert "frog" in answered(page, 2)
 
 
 def test_dark_and_light(page: Any) -> None:

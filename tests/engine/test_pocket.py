@@ -78,9 +78,9 @@ def test_most_answers_about_the_example_pictures_are_right(
         for example, text in zip(examples, texts, strict=True)
         if text.strip() != example["answer"]
     ]
-    shown = {"01-dolphin.png", "12-apple.png"}  # in the README
+    shown = {"01-dolphin.png"}  # in the README
     assert not shown & {image for image, _, _ in wrong}, wrong
-    # Of twelve answers ten are right to the letter; one more may turn with another processor's rounding.
+    # Of twelve answers eleven are right to the letter; one or two more may turn with another processor's rounding.
     assert len(wrong) <= 3, wrong
 
 
