@@ -167,9 +167,11 @@ def test_auxiliary_states_are_the_inputs_of_their_layers_in_transformers(
 
 
 def test_chunked_prefill_and_recomputed_states_change_nothing(
-    dataset: CapturedDataset, prompts: Path, target: Path
+    name: str, dataset: CapturedDataset, prompts: Path, target: Path
 ) -> None:
     """Without prefix caching the states of answers come from a prefill, here in chunks of 24 tokens."""
+    if name in ("llava", "llama"):
+        pytest.skip("nothing of theirs depends on chunks that the Qwens' M-RoPE and DeepStack do not")
     folder = prompts.parent / "chunked"
     again = CapturedDataset(
         _capture(target, _greedy(prompts, folder), enable_prefix_caching=False, max_num_batched_tokens=24)
@@ -225,8 +227,8 @@ def _data_url(image: Image) -> str:
 def test_sampled_answers_are_drawn_as_asked(
     name: str, target: Path, prompts: Path, dataset: CapturedDataset, tmp_path: Path
 ) -> None:
-    if name == "llama":
-        pytest.skip("the command refuses to sample answers of a text-only target on a CPU")
+    if name != "qwen2_5_vl":
+        pytest.skip("sampling knows no families")
     # With the likeliest token alone left to draw from, drawing is greedy, whatever the temperature.
     narrow = CaptureSettings(prompts, tmp_path / "data", temperature=1.0, top_p=1e-6, max_tokens=TOKENS)
     sampled = CapturedDataset(_capture(target, narrow))
