@@ -80,7 +80,8 @@ def fill_engine_args(args: Any) -> None:
         )
     if given is None:
         args.speculative_config = wanted
-    require_language_model(args.speculative_config or {})
+    else:
+        require_language_model(given)
     if drafts_with_head(args.speculative_config):
         size, dtype = args.tensor_parallel_size, args.dtype
         require_fitting_head(args.speculative_config, args.model, tensor_parallel_size=size, dtype=dtype)

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
-from PIL.Image import Image
+from PIL.Image import Image, new
 
 from tests.conftest import Checkpoints
 from tests.oracle import Oracle
@@ -23,11 +23,9 @@ def test_a_prompt_passes_from_one_picture_to_the_next(
     pictures: dict[str, Image],
     vllm_engine: Callable[..., AbstractContextManager[Any]],
 ) -> None:
-    texts = [
-        f"USER: <image>{between}<image>\nCompare the first picture with the second. ASSISTANT:"
-        for between in ("", "\n")
-    ]
-    images = [pictures["red_square"], pictures["blue_disc"]]
+    # Other pictures each time, so that neither the prefix nor the encoder cache has any of them.
+    asked = [("", ("red_square", "blue_disc")), ("\n", ("stripes", "white"))]
+    pictures = pictures | {"white": new("RGB", (98, 98), "white")}
     oracle = oracles("llava")
     with vllm_engine(
         str(tiny["llava"]),
@@ -35,7 +33,9 @@ def test_a_prompt_passes_from_one_picture_to_the_next(
         additional_config={"mmspec": {}},
         max_num_batched_tokens=PICTURE + PICTURE // 2,  # the encoder cache holds as many embeddings
     ) as llm:
-        for text in texts:
+        for between, names in asked:
+            text = f"USER: <image>{between}<image>\nCompare the first picture with the second. ASSISTANT:"
+            images = [pictures[name] for name in names]
             answer = steps_until_finished(llm, {"prompt": text, "multi_modal_data": {"image": images}})
             assert answer == oracle.greedy(oracle.prompt(text, images), ANSWER), text
 

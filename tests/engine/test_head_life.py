@@ -62,16 +62,14 @@ def head(vision: str, captured: Path, tiny: Checkpoints) -> Path:
 def test_a_trained_head_is_accepted_more_often_than_a_random_one(
     vision: str, head: Path, captured: Path, tiny: Checkpoints, runner: str, engine_workers: Any
 ) -> None:
-    if runner == "v2" and vision != "global":
-        pytest.skip("the V2 runner is tried with the kind that needs most of it")
+    if runner == "v2" and vision == "text":
+        pytest.skip("stock vLLM's own draft class; the V2 runner is tried with ours")
     worker: EngineWorker = engine_workers(runner)
     trained = worker.run(job(tiny, head))
     assert trained.tokens == worker.run(job(tiny, None)).tokens
-    if runner == "v2":  # slow under the interpreter, and a random head is no other there
-        assert accepted(trained) > 0.2
-        return
-    random_head = train(captured, tiny, "text", 1)
-    assert accepted(trained) > accepted(worker.run(job(tiny, random_head))) + 0.2
+    random_head = job(tiny, train(captured, tiny, "text", 1))
+    # On V1, which is fast; that both runners draft alike is tests/engine/test_drafting.py's.
+    assert accepted(trained) > accepted(engine_workers("v1").run(random_head)) + 0.2
 
 
 def accepted(outcome: Outcome) -> float:
@@ -101,8 +99,8 @@ def test_simulated_and_served_acceptance_agree(
     vision: str, head: Path, prompts: Path, tiny: Checkpoints
 ) -> None:
     """What the answer's end cuts off is counted differently, so short answers may differ by a little."""
-    if vision != "global":
-        pytest.skip("the others have less that could differ")
+    if vision == "text":
+        pytest.skip("the others have more that could differ")
     arguments = ("--model", tiny["qwen2_5_vl"], "--prompts", prompts, "-k", TOKENS, "--max-tokens", 48)
     result = mmspec("head", "eval", head, *arguments, "--max-model-len", 512, "--json")
     score = result["prompts"]["0.0"]
