@@ -43,7 +43,7 @@ def test_no_tier_is_on_by_itself() -> None:
         ({"disk_size": "20"}, "disk_size"),
         ({"memory_size": "much"}, "memory_size"),
         ({"queue_size": "0MB"}, "queue_size"),
-        ({"remote": "localhost"}, "remote"),
+        ({"remote": "localhost"}, "encoder_cache.remote"),
         ({"remote": "redis://localhost", "remote_ttl": "7"}, "remote_ttl"),
     ],
 )
