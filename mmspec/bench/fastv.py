@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mmspec.bench import speed
 from mmspec.bench.prompts import Prompt, answerer
 from mmspec.config import DraftConfig, FastVConfig
 from mmspec.encoders.fastv.budget import KEEP
@@ -60,14 +61,32 @@ def answers_by_share(
 
 
 def drafting(
-    setting: Setting, draft: DraftConfig, prompts: Sequence[Prompt], report: Report
+    setting: Setting, head: str, tokens: int, prompts: Sequence[Prompt], report: Report
 ) -> dict[str, Any]:
-    """By share: acceptance length under pruning, and whether drafting changes any token of pruned answers."""
+    """By share, with `tokens` drafted a step: whether drafting changes a token, how much it accepts, and its speed-up.
+
+    All of it is against the same pruning without drafting.
+    """
+    draft = DraftConfig(method="eagle3", model=head, num_speculative_tokens=tokens)
     report("drafting off")
     plain = _answers(setting, DraftConfig(method="none"), prompts, 64)
     report(f"drafting with {draft.method}")
     drafted = _answers(setting, draft, prompts, 64)
-    return {str(keep): _drafted(plain[keep], drafted[keep]) for keep in setting.keeps}
+    speeds = speed.measure(
+        setting.model,
+        draft,
+        {str(keep): speed.Case(prompts, extra_args={KEEP: keep}) for keep in setting.keeps},
+        ks=[tokens],
+        report=report,
+        fastv=_config(setting, "last"),
+        dtype="float32",
+        **setting.engine,
+    )
+    return {
+        str(keep): _drafted(plain[keep], drafted[keep])
+        | {"tpot_speedup": speeds[str(keep)].tpot_speedup, "spread": speeds[str(keep)].spread}
+        for keep in setting.keeps
+    }
 
 
 def _drafted(plain: list[Any], drafted: list[Any]) -> dict[str, Any]:
@@ -97,9 +116,13 @@ def _answers(
 def _engine(setting: Setting, draft: DraftConfig, scores: str) -> Any:
     from mmspec.llm import LLM
 
-    fastv = FastVConfig(layer=setting.layer, keep=1.0, scores=scores)
     engine = {"dtype": "float32", "max_num_seqs": 16, **setting.engine}
-    return LLM(setting.model, draft=draft, fastv=fastv, **engine)
+    return LLM(setting.model, draft=draft, fastv=_config(setting, scores), **engine)
+
+
+def _config(setting: Setting, scores: str) -> FastVConfig:
+    """Nothing is pruned but for requests that ask for it."""
+    return FastVConfig(layer=setting.layer, keep=1.0, scores=scores)
 
 
 def _sampling(keep: float, max_tokens: int) -> Any:

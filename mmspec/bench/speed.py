@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from statistics import median, quantiles
 from typing import Any
 
@@ -15,11 +15,12 @@ from mmspec.stats import RequestStats
 
 @dataclass(frozen=True)
 class Case:
-    """One way of asking: the prompts, how many at once, and the temperature."""
+    """One way of asking: the prompts, how many at once, the temperature, and extra arguments of the requests."""
 
     prompts: Sequence[Prompt]
     batch: int = 1
     temperature: float = 0.0
+    extra_args: dict[str, Any] = field(default_factory=dict)
 
     def first(self, count: int) -> "Case":
         return replace(self, prompts=self.prompts[: count * self.batch])
@@ -161,7 +162,9 @@ def _pairs(off: Any, on: Any, case: Case, max_tokens: int) -> _Pairs:
 def _ask(llm: Any, prompts: Sequence[Prompt], case: Case, max_tokens: int) -> list[RequestStats]:
     from vllm import SamplingParams
 
-    sampling = SamplingParams(temperature=case.temperature, max_tokens=max_tokens, seed=0)
+    sampling = SamplingParams(
+        temperature=case.temperature, max_tokens=max_tokens, seed=0, extra_args=case.extra_args or None
+    )
     outputs = llm.chat([prompt.messages() for prompt in prompts], sampling, use_tqdm=False)
     return [output.mmspec for output in outputs]
 

@@ -9,9 +9,10 @@ import typer
 
 from mmspec.cli.options import Json, Out, Verbose
 from mmspec.cli.results import measuring, publish
-from mmspec.config import DraftConfig, FastVConfig
+from mmspec.config import FastVConfig
 from mmspec.encoders.fastv.settings import SCORES
 from mmspec.errors import MmspecError
+from mmspec.heads.pocket import TOKENS
 from mmspec.models import POCKET, resolve_model
 
 _KEEPS = (1.0, 0.75, 0.5, 0.25, 0.1)
@@ -86,8 +87,7 @@ def _answers(
     if scenes:
         result |= answers_by_share(setting, criteria, scenes, report)
     if head:
-        draft = DraftConfig(method="eagle3", model=head)
-        result["drafting"] = drafting(setting, draft, caption_prompts(scenes or 4), report)
+        result["drafting"] = drafting(setting, head, TOKENS, caption_prompts(scenes or 4), report)
     return result
 
 
