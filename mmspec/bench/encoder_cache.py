@@ -10,9 +10,10 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -80,21 +81,20 @@ class CacheCost:
 
 def measure(
     engine: dict[str, Any],
-    sides: Sequence[int],
-    rounds: int,
+    rounds: Mapping[int, int],
     *,
     report: Report = lambda line: None,
 ) -> CacheCost:
-    """Measures with `rounds` different pictures of each size.
+    """Measures with different square pictures.
 
     Args:
         engine: arguments of `mmspec.LLM`, the model among them.
-        sides: of the square pictures, in pixels, whole numbers of visual tokens.
+        rounds: how many pictures there are of each side; sides in pixels, whole numbers of visual tokens.
     """
     engine = {"enable_prefix_caching": False, "max_num_seqs": 1, "enable_mm_embeds": True, **engine}
     with tempfile.TemporaryDirectory(prefix="mmspec-bench-") as temporary, _redis() as server:
         folder = Path(temporary)
-        pictures = _draw(folder, [_WARM_UP, *(side for side in sides for _ in range(rounds))])
+        pictures = _draw(folder, [_WARM_UP, *(side for side, count in rounds.items() for _ in range(count))])
         disk = {"directory": str(folder / "cache")}
         shared = disk | ({"remote": server} if server else {})
 
@@ -113,12 +113,11 @@ def measure(
             remote = {"remote": server, "memory_size": "1GB"}
             second, encoded_second = run(Job(engine, remote, seen, warm_up), folder / "second")
         runs = encoded + encoded_new + encoded_second
-        return _cost(sides, rounds, (cold, new, second), runs, len(pictures))
+        return _cost(rounds, (cold, new, second), runs, len(pictures))
 
 
 def _cost(
-    sides: Sequence[int],
-    rounds: int,
+    rounds: Mapping[int, int],
     answers: tuple[list[Answer], list[Answer], list[Answer] | None],
     runs: int,
     pictures: int,
@@ -128,10 +127,8 @@ def _cost(
     second, second_floor = _sorted_out(answers[2]) if answers[2] else (None, [])
 
     def by_side(values: Sequence[float]) -> dict[int, float]:
-        return {
-            side: statistics.median(values[number * rounds : (number + 1) * rounds])
-            for number, side in enumerate(sides)
-        }
+        each = iter(values)
+        return {side: statistics.median(islice(each, count)) for side, count in rounds.items()}
 
     everything = [cold, again, new, floor, *([second, second_floor] if second else [])]
     return CacheCost(

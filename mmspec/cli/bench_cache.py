@@ -1,12 +1,13 @@
 """`mmspec bench encoder-cache`: what the vision-feature cache spares."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from mmspec.cli.options import Json, MaxModelLen, Model, Out, Verbose, room
 from mmspec.cli.results import measuring, publish
+from mmspec.errors import MmspecError
 from mmspec.models import POCKET, require_model, resolve_model
 
 _SIDES = (448, 1344)
@@ -30,7 +31,14 @@ def encoder_cache(
         list[int] | None,
         typer.Option("--side", min=56, help="Side of the pictures, in pixels; may be given more than once."),
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Different pictures of each size.")] = 3,
+    rounds: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--rounds",
+            min=1,
+            help="Different pictures of each size, 3 by default; one number, or one for each size.",
+        ),
+    ] = None,
     max_model_len: MaxModelLen = None,
     out: Out = None,
     json: Json = False,
@@ -40,21 +48,30 @@ def encoder_cache(
     from mmspec.cli.tables import nested_table
 
     require_model(model)
+    counts = _rounds(side or (_SIDES if true_size_tower or model != POCKET else _POCKET_SIDES), rounds)
     with measuring(f"model {model}", json, verbose) as terminal:
         with terminal.progress("Measuring ...") as report:
             from mmspec.bench.encoder_cache import measure
 
-            engine, sides = _engine(model, true_size_tower, report)
+            engine = _engine(model, true_size_tower, report)
             if head is not None:
                 engine["draft"] = {"method": "eagle3", "model": head}
-            result = measure(engine | room(max_model_len), side or sides, rounds, report=report).to_dict()
+            result = measure(engine | room(max_model_len), counts, report=report).to_dict()
         publish(terminal, nested_table(result), result, out, json)
 
 
-def _engine(
-    model: str, true_size_tower: bool, report: Callable[[str], None]
-) -> tuple[dict[str, Any], tuple[int, ...]]:
-    sides: tuple[int, ...] = _SIDES
+def _rounds(sides: Sequence[int], rounds: Sequence[int] | None) -> dict[int, int]:
+    rounds = rounds or [3]
+    if len(set(sides)) < len(sides):
+        raise MmspecError("--side: the same size twice; --rounds says how many pictures there are of each")
+    if len(rounds) not in (1, len(sides)):
+        raise MmspecError(
+            f"--rounds: {len(rounds)} numbers for {len(sides)} sizes; give one, or one for each"
+        )
+    return dict(zip(sides, rounds if len(rounds) > 1 else rounds * len(sides), strict=True))
+
+
+def _engine(model: str, true_size_tower: bool, report: Callable[[str], None]) -> dict[str, Any]:
     if true_size_tower:
         from mmspec.bench.large_tower import build
 
@@ -62,5 +79,4 @@ def _engine(
         model = str(build())
     else:
         resolve_model(model, report)
-        sides = _POCKET_SIDES if model == POCKET else _SIDES
-    return {"model": model, "draft": None, "dtype": "float32"}, sides
+    return {"model": model, "draft": None, "dtype": "float32"}

@@ -8,8 +8,7 @@ import pytest
 from mmspec.bench import encoder_cache
 from mmspec.bench.cache_engine import Answer, Ask, Job
 
-SIDES = (56, 112)
-ROUNDS = 3
+ROUNDS = {56: 3, 112: 3}
 
 
 class Engines:
@@ -47,19 +46,21 @@ class Engines:
         return [1 if self.wrong and loaded else 0, int(Path(ask.picture).name.partition("-")[0])]
 
 
-def measured(engines: Engines, server: str | None, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def measured(
+    engines: Engines, server: str | None, monkeypatch: pytest.MonkeyPatch, rounds: dict[int, int] = ROUNDS
+) -> dict[str, Any]:
     from contextlib import nullcontext
 
     monkeypatch.setattr(encoder_cache, "run", engines.run)
     monkeypatch.setattr(encoder_cache, "_redis", lambda: nullcontext(server))
-    return encoder_cache.measure({"model": "m"}, SIDES, ROUNDS).to_dict()
+    return encoder_cache.measure({"model": "m"}, rounds).to_dict()
 
 
 def test_times_and_ratios_by_size(monkeypatch: pytest.MonkeyPatch) -> None:
     engines = Engines()
     result = measured(engines, "redis://host", monkeypatch)
 
-    assert result["encoder_runs"] == result["different_pictures"] == 1 + len(SIDES) * ROUNDS
+    assert result["encoder_runs"] == result["different_pictures"] == 7
     assert (result["cold"], result["second_request"]) == (5000.0, 10.0)  # pictures 4 to 6
     assert result["sides"]["56"]["cold"] == 2000.0
     assert result["new_process_over_floor"] == result["second_engine_over_floor"] == 1.5
@@ -69,6 +70,13 @@ def test_times_and_ratios_by_size(monkeypatch: pytest.MonkeyPatch) -> None:
         {"directory"},
         {"remote", "memory_size"},
     ]
+
+
+def test_there_may_be_fewer_large_pictures_than_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = measured(Engines(), None, monkeypatch, {56: 4, 112: 1})
+
+    assert result["different_pictures"] == 6
+    assert result["sides"]["56"]["cold"] == 2500.0 and result["sides"]["112"]["cold"] == 5000.0
 
 
 def test_pictures_and_features_take_turns_in_going_first(monkeypatch: pytest.MonkeyPatch) -> None:
