@@ -87,7 +87,7 @@ def _answers(
     if scenes:
         result |= answers_by_share(setting, criteria, scenes, report)
     if head:
-        result["drafting"] = drafting(setting, head, TOKENS, caption_prompts(scenes or 4), report)
+        result["drafting"] = drafting(setting, head, TOKENS, caption_prompts(scenes or 12), report)
     return result
 
 
