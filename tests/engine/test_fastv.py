@@ -1,5 +1,6 @@
 """FastV in vLLM gives the tokens of a transformers reference, and keeps the same visual tokens, in float32."""
 
+import os
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -127,11 +128,29 @@ def test_the_v2_runner(
     compare(outcome, expected("qwen2_5_vl", 2))
 
 
-def test_compiled(tiny: Checkpoints, engine_workers: Worker, expected: Callable[[str, int], Answers]) -> None:
-    """Steps that prune run eager, all others run what is compiled."""
-    outcome = run(engine_workers("v1"), tiny, "qwen2_5_vl", 2, enforce_eager=False)
+@pytest.mark.parametrize(
+    "method",
+    [
+        "none",
+        pytest.param(
+            "eagle3",
+            marks=pytest.mark.skipif(
+                os.environ.get("MMSPEC_LONG_TESTS") != "1",
+                reason="compiles for minutes: MMSPEC_LONG_TESTS=1 runs it",
+            ),
+        ),
+    ],
+)
+def test_compiled(
+    method: str, tiny: Checkpoints, engine_workers: Worker, expected: Callable[[str, int], Answers]
+) -> None:
+    """The layers in front of K run eager in steps that prune, those behind it compiled apart, as all do in others.
 
-    assert outcome.compiled
+    A head reads the states between layers in front of K and behind it.
+    """
+    outcome = run(engine_workers("v1"), tiny, "qwen2_5_vl", 2, method, enforce_eager=False)
+
+    assert outcome.compiled and outcome.tail_runs > 0
     compare(outcome, expected("qwen2_5_vl", 2))
 
 
