@@ -79,13 +79,17 @@ class Passage:
         def other(index: int) -> Callable[..., Output]:
             return lambda *arguments: outputs[index]
 
+        own = [vars(layer).get("forward") for layer in layers]  # vLLM's weight offloading puts one there
         try:
             for index, layer in enumerate(layers):
                 vars(layer)["forward"] = other(index) if index else first
             yield
         finally:
-            for layer in layers:
-                vars(layer).pop("forward", None)
+            for layer, forward in zip(layers, own, strict=True):
+                if forward is None:
+                    vars(layer).pop("forward", None)
+                else:
+                    vars(layer)["forward"] = forward
 
     def restore(self, output: Any) -> Any:
         """The model's output with a row for each token again: dropped ones keep their states in front of layer K.

@@ -20,7 +20,9 @@ from mmspec.encoders.fastv.passage import Output
 _log = logging.getLogger("vllm.plugins.mmspec")
 
 
-@support_torch_compile(dynamic_arg_dims={"positions": -1, "states": 0, "residual": 0})
+@support_torch_compile(
+    dynamic_arg_dims={"positions": {-1: "tokens"}, "states": {0: "tokens"}, "residual": {0: "tokens"}}
+)
 class _Layers(nn.Module):
     """Decoder layers one after another, whatever the family: all have these arguments."""
 
@@ -50,7 +52,9 @@ class Tail:
         self.runs = 0
         self._inner, self._first, self._vllm_config = model.get_language_model().model, first, vllm_config
         self._compiled: _Layers | None = None
-        self._failed = False
+        self._tried = False
+        # vLLM's compile cache looks at the sources of what is compiled first, and that is the whole model.
+        vllm_config.compilation_config.traced_files.add(__file__)
 
     @property
     def ready(self) -> bool:
@@ -58,28 +62,33 @@ class Tail:
 
     def warm_up(self, positions: Tensor) -> None:
         """Compiles with as many tokens as the run has that vLLM makes without requests, and runs with them."""
-        context = get_forward_context()
-        idle = context.attn_metadata is None and context.cudagraph_runtime_mode == CUDAGraphMode.NONE
-        if self.ready or self._failed or not idle:
+        if self._tried:
             return
+        context = get_forward_context()
+        if context.attn_metadata is not None or context.cudagraph_runtime_mode != CUDAGraphMode.NONE:
+            return
+        self._tried = True
+        try:
+            self._compiled = self._compile(positions)
+        except Exception as error:
+            _log.warning(
+                "mmspec: the layers behind FastV's layer K cannot be compiled apart, so that steps that prune run "
+                "eager: %s: %s",
+                type(error).__name__,
+                next(iter(str(error).splitlines()), ""),
+            )
+            _log.debug("mmspec: why they cannot", exc_info=True)
+
+    def _compile(self, positions: Tensor) -> _Layers:
         text = self._vllm_config.model_config
         shape = positions.shape[-1], text.hf_text_config.hidden_size
         states = torch.zeros(shape, dtype=text.dtype, device=positions.device)
-        try:
-            with set_current_vllm_config(self._vllm_config), set_model_tag("fastv_tail"):
-                layers = _Layers(layers=self._inner.layers[self._first :], wanted=self._wanted())
-                if layers.do_not_compile:
-                    self._failed = True
-                    return
-                # In memory of their own, as kept rows are: strides are compiled, too.
-                layers(positions.clone(memory_format=torch.contiguous_format), states, states.clone())
-        except Exception:
-            self._failed = True
-            _log.exception(
-                "mmspec: the layers behind FastV's layer K cannot be compiled apart, and run eager"
-            )
-            return
-        self._compiled = layers
+        # The tag keeps it apart, in vLLM's log and cache, from the whole model and from a draft.
+        with set_current_vllm_config(self._vllm_config), set_model_tag("fastv_tail"):
+            layers = _Layers(layers=self._inner.layers[self._first :], wanted=self._wanted())
+            # In memory of their own, as kept rows are: strides are compiled, too.
+            layers(positions.clone(memory_format=torch.contiguous_format), states, states.clone())
+        return layers
 
     def __call__(self, positions: Tensor, states: Tensor, residual: Tensor) -> list[Output]:
         """What each layer gives: the last its own, one that a head reads the sum, and the others what the last does."""

@@ -136,3 +136,16 @@ def test_hooks_are_gone_behind_the_step_whatever_happened(whole: bool) -> None:
     modules = [module for layer in layers for module in layer.modules()]
     assert not any(module._forward_pre_hooks for module in modules)
     assert not any("forward" in vars(layer) for layer in layers)
+
+
+def test_a_forward_of_a_layers_own_is_back_behind_the_step() -> None:
+    """vLLM's weight offloading wraps layers so."""
+    layers = [Layer(1, Rotary()) for _ in range(LAYERS)]
+    behind, own = at_once(layers[2:]), layers[3].forward
+    vars(layers[3])["forward"] = own
+    rows = arrange(Step({"a": 6}, {"a": prompt(6, [1, 2])}, {"a": 1}), ["a"])
+
+    with Passage(rows, CRITERIA["last"], ALONE, behind=behind).through(layers, 2):
+        decode(layers, torch.arange(6).repeat(3, 1), torch.randn(6, HIDDEN))
+
+    assert [vars(layer).get("forward") for layer in layers] == [None, None, None, own]
