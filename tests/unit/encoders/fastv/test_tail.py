@@ -39,9 +39,7 @@ def tail_of(layers: list[nn.Module]) -> Any:
     model = SimpleNamespace(get_language_model=lambda: SimpleNamespace(model=inner))
     config = SimpleNamespace(
         compilation_config=SimpleNamespace(mode=CompilationMode.NONE, traced_files=set()),
-        model_config=SimpleNamespace(
-            dtype=torch.float32, hf_text_config=SimpleNamespace(hidden_size=HIDDEN)
-        ),
+        model_config=SimpleNamespace(dtype=torch.float32, hf_text_config=SimpleNamespace(hidden_size=HIDDEN)),
     )
     return Tail(model, FIRST, config)
 
