@@ -80,9 +80,9 @@ class Tail:
             _log.debug("mmspec: why they cannot", exc_info=True)
 
     def _compile(self, positions: Tensor) -> _Layers:
-        text = self._vllm_config.model_config
-        shape = positions.shape[-1], text.hf_text_config.hidden_size
-        states = torch.zeros(shape, dtype=text.dtype, device=positions.device)
+        model = self._vllm_config.model_config
+        shape = positions.shape[-1], model.hf_text_config.hidden_size
+        states = torch.zeros(shape, dtype=model.dtype, device=positions.device)
         # The tag keeps it apart, in vLLM's log and cache, from the whole model and from a draft.
         with set_current_vllm_config(self._vllm_config), set_model_tag("fastv_tail"):
             layers = _Layers(layers=self._inner.layers[self._first :], wanted=self._wanted())
