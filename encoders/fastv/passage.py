@@ -15,6 +15,10 @@ from mmspec.encoders.fastv.scores import Criterion, Sight, choose
 
 Recorder = Callable[[Prompt, Tensor], None]
 """Is told, for each pruned prompt, which tokens of it stay: all of the text, and the kept visual ones."""
+Output = tuple[Tensor, Tensor | None]
+"""States and residual behind a layer, or their sum and nothing."""
+Behind = Callable[[Tensor, Tensor, Tensor], list[Output]]
+"""All layers from K on at once: positions, states and residual give the outputs of each."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +33,15 @@ class Passage:
     """Takes the dropped tokens out between two layers, and puts them back behind the last."""
 
     def __init__(
-        self, rows: Rows, criterion: Criterion, ranks: Ranks, record: Recorder | None = None
+        self,
+        rows: Rows,
+        criterion: Criterion,
+        ranks: Ranks,
+        record: Recorder | None = None,
+        behind: Behind | None = None,
     ) -> None:
         self._rows, self._criterion, self._ranks, self._record = rows, criterion, ranks, record
+        self._behind = behind
         self._kept: Tensor | None = None  # rows of the batch that go on, ascending
         self._positions: Tensor | None = None
         self._before: Tensor | None = None  # the states in front of layer K  # [rows with padding, hidden]
@@ -49,10 +59,37 @@ class Passage:
                 add(attention.attn.register_forward_pre_hook(self._look(attention)))
             else:
                 add(attention.register_forward_pre_hook(self._look_ahead_of_rotary(attention, add)))
-            add(layers[first].register_forward_pre_hook(self._enter))
-            for layer in layers[first + 1 :]:
-                add(layer.register_forward_pre_hook(self._follow))
+            if self._behind is not None:
+                hooks.enter_context(self._standing_in(layers[first:], self._behind))
+            else:
+                add(layers[first].register_forward_pre_hook(self._enter))
+                for layer in layers[first + 1 :]:
+                    add(layer.register_forward_pre_hook(self._follow))
             yield
+
+    @contextmanager
+    def _standing_in(self, layers: Sequence[nn.Module], behind: Behind) -> Iterator[None]:
+        """The first of `layers` runs all of them at once, the others hand out what came of it."""
+        outputs: list[Output] = []
+
+        def first(*arguments: Any) -> Output:
+            outputs[:] = behind(*self._enter(layers[0], arguments))
+            return outputs[0]
+
+        def other(index: int) -> Callable[..., Output]:
+            return lambda *arguments: outputs[index]
+
+        own = [vars(layer).get("forward") for layer in layers]  # vLLM's weight offloading puts one there
+        try:
+            for index, layer in enumerate(layers):
+                vars(layer)["forward"] = other(index) if index else first
+            yield
+        finally:
+            for layer, forward in zip(layers, own, strict=True):
+                if forward is None:
+                    vars(layer).pop("forward", None)
+                else:
+                    vars(layer)["forward"] = forward
 
     def restore(self, output: Any) -> Any:
         """The model's output with a row for each token again: dropped ones keep their states in front of layer K.

@@ -2,7 +2,7 @@
 
 import functools
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -14,6 +14,9 @@ from mmspec.encoders.fastv.rows import Rows, arrange
 from mmspec.encoders.fastv.scores import CRITERIA
 from mmspec.encoders.fastv.settings import FastVSettings, engine_settings
 from mmspec.encoders.fastv.telling import Notes
+
+if TYPE_CHECKING:
+    from mmspec.encoders.fastv.tail import Tail
 
 ATTRIBUTE = "mmspec_pruner"  # of the model
 
@@ -27,12 +30,14 @@ class Pruner:
         step: what is being computed, if pruned requests are about.
         record: is told which tokens stay, when somebody wants to know; the device is waited for then.
         notes: which tokens stayed, for requests that want to know.
+        tail: the layers behind K as they are compiled apart, in an engine that compiles.
     """
 
     def __init__(self, settings: FastVSettings, layers: Any) -> None:
         self.step: Step | None = None
         self.record: Recorder | None = None
         self.notes = Notes()
+        self.tail: Tail | None = None
         self._settings, self._layers = settings, layers
         self._criterion = CRITERIA[settings.scores]
         self._book = Book(settings)
@@ -57,13 +62,18 @@ class Pruner:
         def pruning(*args: Any, **kwargs: Any) -> Any:
             step = self.step
             if step is None or step.rows is None:
-                return forward(*args, **kwargs)
+                output = forward(*args, **kwargs)
+                if self.tail is not None:
+                    self.tail.warm_up(kwargs["positions"])
+                return output
             context = _forward_context()
             context.slot_mapping = {**context.slot_mapping, **step.slots}
             if not step.rows.prompts:
                 return forward(*args, **kwargs)
             context.skip_compiled = True  # what is compiled has one length for all layers
-            passage = Passage(step.rows, self._criterion, self._ranks, self._recorder(step.rows))
+            behind = self.tail if self.tail is not None and self.tail.ready else None
+            record = self._recorder(step.rows)
+            passage = Passage(step.rows, self._criterion, self._ranks, record, behind)
             with passage.through(self._layers, self._settings.layer):
                 output = forward(*args, **kwargs)
             return passage.restore(output)
@@ -97,6 +107,10 @@ def install(model: Any, vllm_config: Any) -> None:
     backend = pruned_backend(attentions[0].attn_backend, lambda: pruner.step)
     for attention in attentions:
         attention.attn_backend = backend
+    if _compiles(vllm_config):
+        from mmspec.encoders.fastv.tail import Tail
+
+        pruner.tail = Tail(model, settings.layer, vllm_config)
     model.forward = pruner.wrap(model.forward)
     setattr(model, ATTRIBUTE, pruner)
     _tell(settings, vllm_config, backend.get_name())
@@ -108,20 +122,24 @@ def pruner_of(model: Any) -> Pruner | None:
 
 
 def _tell(settings: FastVSettings, vllm_config: Any, backend: str) -> None:
-    from vllm.config import CompilationMode
-
-    eager = vllm_config.compilation_config.mode == CompilationMode.NONE
     _log.info(
         "mmspec: FastV from layer %d on, keeping %s of the visual tokens by '%s', on %s; %s",
         settings.layer,
         settings.keep if settings.keep_tokens is None else f"at most {settings.keep_tokens}",
         settings.scores,
         backend,
-        "all steps run eager, as configured"
-        if eager
-        else "steps that prune run eager, since the batch changes its length on the way, all others compiled, "
-        "with CUDA graphs, where there are any, between the attention calls only",
+        "steps that prune run eager up to that layer, where the batch changes its length, and compiled from there "
+        "on, without CUDA graphs; all others as ever, with CUDA graphs, where there are any, between the attention "
+        "calls only"
+        if _compiles(vllm_config)
+        else "all steps run eager, as configured",
     )
+
+
+def _compiles(vllm_config: Any) -> bool:
+    from vllm.config import CompilationMode
+
+    return bool(vllm_config.compilation_config.mode != CompilationMode.NONE)
 
 
 def _forward_context() -> Any:

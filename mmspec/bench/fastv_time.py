@@ -13,6 +13,7 @@ from typing import Any
 from mmspec.bench.prompts import Prompt, prompt_from_image
 from mmspec.config import DraftConfig, FastVConfig
 from mmspec.encoders.fastv.budget import KEEP
+from mmspec.errors import MmspecError
 
 # Qwen2.5-VL-3B's language model, with fewer layers; the vocabulary is the pocket model's, since no token matters here.
 WIDTHS = {
@@ -61,24 +62,33 @@ def measure(
     keeps: Sequence[float],
     *,
     repeats: int,
+    compiled: bool = False,
     answer_tokens: int = 16,
     report: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
     """Times of pruned and unpruned requests in turn: `prefill` by keep with `worst`, and `decode_ratio` by keep.
 
-    Ratios are of pruned over unpruned time, medians of `repeats`.
+    Ratios are of pruned over unpruned time, medians of `repeats`. With `compiled` the engine compiles, and each pruned
+    prefill is followed by one with the layers behind K eager: `compiled_tail`.
     """
-    with _engine(shape, answer_tokens) as llm:
+    with _engine(shape, answer_tokens, compiled) as llm:
         prompt = _prompt(shape)
         shares = [1.0, *keeps]
         times: dict[float, list[tuple[float, float]]] = {keep: [] for keep in shares}
+        eager: dict[float, list[float]] = {keep: [] for keep in keeps if compiled}
         for number in range(repeats + 1):
             report(f"round {number} of {repeats}")
             for keep in shares if number % 2 else reversed(shares):
                 found, tokens = _time(llm, prompt, keep, answer_tokens)
                 if number:  # the first round warms up, and encodes the picture
                     times[keep].append(found)
-    return _ratios(shape, tokens, times)
+                if keep in eager:
+                    with _eager_tail(llm):
+                        found, _ = _time(llm, prompt, keep, answer_tokens)
+                    if number:
+                        eager[keep].append(found[0])
+    tails = {str(keep): _tail_ratio([first for first, _ in times[keep]], eager[keep]) for keep in eager}
+    return {**_ratios(shape, tokens, times), **({"compiled_tail": tails} if tails else {})}
 
 
 def _ratios(shape: Shape, tokens: int, times: dict[float, list[tuple[float, float]]]) -> dict[str, Any]:
@@ -108,6 +118,38 @@ def _ratios(shape: Shape, tokens: int, times: dict[float, list[tuple[float, floa
     }
 
 
+def _tail_ratio(compiled: Sequence[float], eager: Sequence[float]) -> dict[str, float]:
+    """Prefill with the layers behind K compiled over the eager one that came right after it."""
+    ratios = [one / other for one, other in zip(compiled, eager, strict=True)]
+    return {
+        "seconds": median(compiled),
+        "eager_seconds": median(eager),
+        "ratio": median(ratios),
+        "least": min(ratios),
+        "most": max(ratios),
+    }
+
+
+@contextmanager
+def _eager_tail(llm: Any) -> Iterator[None]:
+    """Meanwhile an engine in this process runs the layers behind K eager in steps that prune."""
+    from mmspec.encoders.fastv.pruner import pruner_of
+    from mmspec.encoders.harmless import leaves_weights_alone
+
+    @leaves_weights_alone
+    def found(model: Any) -> Any:
+        return pruner_of(model)
+
+    (pruner,) = llm.apply_model(found)
+    if pruner.tail is None or not pruner.tail.ready:
+        raise MmspecError("the layers behind K were not compiled; with --verbose the engine's log says why")
+    tail, pruner.tail = pruner.tail, None
+    try:
+        yield
+    finally:
+        pruner.tail = tail
+
+
 def _time(llm: Any, prompt: Prompt, keep: float, answer_tokens: int) -> tuple[tuple[float, float], int]:
     """Seconds from the start of the prefill to the first token and from token to token; tokens of the prompt."""
     from vllm import SamplingParams
@@ -122,10 +164,12 @@ def _time(llm: Any, prompt: Prompt, keep: float, answer_tokens: int) -> tuple[tu
 
 
 @contextmanager
-def _engine(shape: Shape, answer_tokens: int) -> Iterator[Any]:
+def _engine(shape: Shape, answer_tokens: int, compiled: bool) -> Iterator[Any]:
     from mmspec.llm import LLM
 
     room = shape.visual + 512 + answer_tokens
+    # Without, it is mmspec's default for the machine.
+    how: dict[str, Any] = {"enforce_eager": False} if compiled else {}
     with tempfile.TemporaryDirectory() as folder:
         _write_checkpoint(Path(folder), shape)
         llm = LLM(
@@ -138,6 +182,7 @@ def _engine(shape: Shape, answer_tokens: int) -> Iterator[Any]:
             max_num_batched_tokens=room,
             max_num_seqs=1,
             enable_prefix_caching=False,
+            **how,
         )
         try:
             yield llm

@@ -41,6 +41,10 @@ def fastv(
     repeats: Annotated[
         int, typer.Option(min=0, help="Times that each share is timed; 0 leaves times out.")
     ] = 5,
+    compiled: Annotated[
+        bool,
+        typer.Option("--compiled", help="Time an engine that compiles, the layers behind K eager besides."),
+    ] = False,
     plot: Annotated[Path | None, typer.Option("--plot", help="Draw answers by share to this file.")] = None,
     out: Out = None,
     json: Json = False,
@@ -62,7 +66,7 @@ def fastv(
     def measure(report: Callable[[str], None]) -> dict[str, Any]:
         return {
             **_answers(layer, keeps, criteria, scenes, references, head, report),
-            **(_times(layer, keeps, layers, visual, dtype, repeats, report) if timed else {}),
+            **(_times(layer, keeps, layers, visual, dtype, repeats, compiled, report) if timed else {}),
         }
 
     _run(measure, plot, out, json, verbose)
@@ -98,13 +102,15 @@ def _times(
     visual: int,
     dtype: str,
     repeats: int,
+    compiled: bool,
     report: Callable[[str], None],
 ) -> dict[str, Any]:
     from mmspec.bench.fastv_time import Shape, measure
 
     columns = min(visual, 40)
     shape = Shape(layers, layer, columns, visual // columns, dtype)
-    return measure(shape, [one for one in keeps if one < 1], repeats=repeats, report=report)
+    shares = [one for one in keeps if one < 1]
+    return measure(shape, shares, repeats=repeats, compiled=compiled, report=report)
 
 
 def _run(

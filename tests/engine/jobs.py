@@ -53,6 +53,7 @@ class Outcome:
 
     Attributes:
         encoded: pictures that went through the vision tower.
+        tail_runs: steps that pruned and ran the layers behind K compiled.
     """
 
     runner: str
@@ -60,6 +61,7 @@ class Outcome:
     error: str | None = None
     compiled: bool = False  # the decoder ran as vLLM compiled it
     encoded: int = 0
+    tail_runs: int = 0
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "Outcome":

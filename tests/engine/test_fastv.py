@@ -1,5 +1,6 @@
 """FastV in vLLM gives the tokens of a transformers reference, and keeps the same visual tokens, in float32."""
 
+import os
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -127,12 +128,49 @@ def test_the_v2_runner(
     compare(outcome, expected("qwen2_5_vl", 2))
 
 
-def test_compiled(tiny: Checkpoints, engine_workers: Worker, expected: Callable[[str, int], Answers]) -> None:
-    """Steps that prune run eager, all others run what is compiled."""
-    outcome = run(engine_workers("v1"), tiny, "qwen2_5_vl", 2, enforce_eager=False)
+def long(*arguments: Any) -> Any:
+    return pytest.param(
+        *arguments,
+        marks=[
+            pytest.mark.skipif(
+                os.environ.get("MMSPEC_LONG_TESTS") != "1",
+                reason="compiles for minutes: MMSPEC_LONG_TESTS=1 runs it",
+            ),
+            *([pytest.mark.v2] if "v2" in arguments else []),
+        ],
+    )
 
-    assert outcome.compiled
-    compare(outcome, expected("qwen2_5_vl", 2))
+
+@pytest.mark.parametrize(
+    ("runner", "family", "layer", "method"),
+    [
+        ("v1", "qwen2_5_vl", 2, "none"),
+        long("v1", "qwen2_5_vl", 2, "eagle3"),
+        long("v1", "qwen3_vl", 3, "none"),
+        long("v1", "llava", 2, "none"),
+        long("v2", "qwen2_5_vl", 2, "eagle3"),
+    ],
+)
+def test_compiled(
+    runner: str,
+    family: str,
+    layer: int,
+    method: str,
+    tiny: Checkpoints,
+    engine_workers: Worker,
+    expected: Callable[[str, int], Answers],
+) -> None:
+    """The layers in front of K run eager in steps that prune, those behind it compiled apart, as all do in others.
+
+    A head reads the states between layers in front of K and behind it.
+    """
+    outcome = run(engine_workers(runner), tiny, family, layer, method, enforce_eager=False)
+
+    assert outcome.runner == runner
+    assert outcome.compiled and outcome.tail_runs > 0
+    compare(outcome, expected(family, layer))
+    if method != "none":
+        assert any(sum(answer.accepted) for answer in outcome.answers), "no draft was ever accepted"
 
 
 @pytest.mark.parametrize("scores", ["instruction", "debiased"])

@@ -41,18 +41,27 @@ def run_job(job: dict[str, Any]) -> dict[str, Any]:
         outputs = [output for batch in batches for output in _generate(llm, batch)]
         v2 = llm.llm_engine.vllm_config.use_v2_model_runner
         (compiled,) = llm.apply_model(_is_compiled)
+        (tail_runs,) = llm.apply_model(_tail_runs)
     return {
         "runner": "v2" if v2 else "v1",
         "answers": [_answer(output, kept) for output in outputs],
         "error": None,
         "compiled": compiled,
         "encoded": sum(encoded),
+        "tail_runs": tail_runs,
     }
 
 
 def _is_compiled(model: Any) -> bool:
     parts = list(model.modules())
     return any(getattr(part, "compiled", False) or hasattr(part, "aot_compiled_fn") for part in parts)
+
+
+def _tail_runs(model: Any) -> int:
+    from mmspec.encoders.fastv.pruner import pruner_of
+
+    pruner = pruner_of(model)
+    return pruner.tail.runs if pruner and pruner.tail else 0
 
 
 def _generate(llm: Any, batch: list[tuple[dict[str, Any], Any]]) -> list[Any]:

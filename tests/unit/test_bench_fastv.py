@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from mmspec.bench.fastv import Setting, answers_by_share
-from mmspec.bench.fastv_time import WIDTHS, Shape, _ratios, operations
+from mmspec.bench.fastv_time import WIDTHS, Shape, _ratios, _tail_ratio, operations
 
 
 def test_operations_are_those_that_torch_counts() -> None:
@@ -52,6 +52,12 @@ def test_ratios_are_of_medians_and_the_worst_is_the_farthest_from_one() -> None:
     assert prefill["0.5"]["measured_over_theory"] == pytest.approx(1)
     assert prefill["0.25"]["measured_over_theory"] == prefill["worst"] == pytest.approx(1.2)
     assert result["decode_ratio"] == {"0.5": pytest.approx(0.8), "0.25": pytest.approx(0.5)}
+
+
+def test_a_compiled_prefill_is_compared_with_the_eager_one_beside_it() -> None:
+    result = _tail_ratio([1.0, 4.0, 3.0], [2.0, 4.0, 4.0])
+
+    assert result == {"seconds": 3.0, "eager_seconds": 4.0, "ratio": 0.75, "least": 0.5, "most": 1.0}
 
 
 def test_answers_by_share_are_drawn(tmp_path: Path) -> None:

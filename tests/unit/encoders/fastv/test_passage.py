@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from mmspec.encoders.fastv.book import Step
-from mmspec.encoders.fastv.passage import Passage, Ranks
+from mmspec.encoders.fastv.passage import Behind, Output, Passage, Ranks
 from mmspec.encoders.fastv.rows import arrange
 from mmspec.encoders.fastv.scores import CRITERIA
 from tests.unit.encoders.fastv.steps import prompt
@@ -70,9 +70,23 @@ def decode(layers: list[Layer], positions: Tensor, states: Tensor) -> tuple[Tens
     return states + residual, between
 
 
+def at_once(layers: list[Layer]) -> Behind:
+    """All of `layers` in one call, as when they are compiled."""
+
+    def behind(positions: Tensor, states: Tensor, residual: Tensor) -> list[Output]:
+        outputs: list[Output] = []
+        for layer in layers:
+            states, residual = Layer.forward(layer, positions, states, residual)
+            outputs.append((states + residual, None))
+        return [*outputs[:-1], (states, residual)]
+
+    return behind
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["one by one", "at once"])
 @pytest.mark.parametrize("criterion", CRITERIA)
 @pytest.mark.parametrize("first", [1, 2, 3])
-def test_dropped_rows_are_gone_in_between_and_back_behind(criterion: str, first: int) -> None:
+def test_dropped_rows_are_gone_in_between_and_back_behind(criterion: str, first: int, whole: bool) -> None:
     rotary = Rotary()
     layers = [Layer(10**number, rotary) for number in range(LAYERS)]
     one, two = prompt(6, [1, 2, 3, 4]), prompt(5, [0, 1], [3])
@@ -86,7 +100,8 @@ def test_dropped_rows_are_gone_in_between_and_back_behind(criterion: str, first:
         kept[prompt.length] = indices.tolist()
 
     expected, expected_between = decode(layers, positions, states)
-    passage = Passage(rows, CRITERIA[criterion], ALONE, record)
+    behind = at_once(layers[first:]) if whole else None
+    passage = Passage(rows, CRITERIA[criterion], ALONE, record, behind)
     with passage.through(layers, first):
         output = decode(layers, positions, states)
     final, between = passage.restore(output)
@@ -105,16 +120,32 @@ def test_dropped_rows_are_gone_in_between_and_back_behind(criterion: str, first:
     assert [layer.positions.shape[1] for layer in layers[:first]] == [13 + PADDING] * first
 
 
-def test_hooks_are_gone_behind_the_step_whatever_happened() -> None:
+@pytest.mark.parametrize("whole", [False, True], ids=["one by one", "at once"])
+def test_hooks_are_gone_behind_the_step_whatever_happened(whole: bool) -> None:
     layers = [Layer(1, Rotary()) for _ in range(LAYERS)]
+    behind = at_once(layers[2:]) if whole else None
     step = Step({"a": 6}, {"a": prompt(6, [1, 2])}, {"a": 1})
 
     with (
         pytest.raises(RuntimeError, match="in between"),
-        Passage(arrange(step, ["a"]), CRITERIA["debiased"], ALONE).through(layers, 2),
+        Passage(arrange(step, ["a"]), CRITERIA["debiased"], ALONE, behind=behind).through(layers, 2),
     ):
         decode(layers, torch.arange(6).repeat(3, 1), torch.randn(6, HIDDEN))
         raise RuntimeError("in between")
 
     modules = [module for layer in layers for module in layer.modules()]
     assert not any(module._forward_pre_hooks for module in modules)
+    assert not any("forward" in vars(layer) for layer in layers)
+
+
+def test_a_forward_of_a_layers_own_is_back_behind_the_step() -> None:
+    """vLLM's weight offloading wraps layers so."""
+    layers = [Layer(1, Rotary()) for _ in range(LAYERS)]
+    behind, own = at_once(layers[2:]), layers[3].forward
+    vars(layers[3])["forward"] = own
+    rows = arrange(Step({"a": 6}, {"a": prompt(6, [1, 2])}, {"a": 1}), ["a"])
+
+    with Passage(rows, CRITERIA["last"], ALONE, behind=behind).through(layers, 2):
+        decode(layers, torch.arange(6).repeat(3, 1), torch.randn(6, HIDDEN))
+
+    assert [vars(layer).get("forward") for layer in layers] == [None, None, None, own]
