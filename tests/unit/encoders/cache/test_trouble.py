@@ -121,6 +121,10 @@ def test_a_read_only_folder_is_read(
     store = TieredStore([FolderTier(folder, MEGABYTE)], clock=clock)
     assert all(is_right(number, store.get(key(number)).entry) for number in range(5))  # type: ignore[union-attr]
     assert store.stats()[0]["entries"] == 5
+    for number in range(5):  # as an engine reads
+        held = store.hold(key(number))
+        assert held is not None and is_right(number, store.take(key(number), held))
+        store.release(held)
     for number in range(5, 8):
         store.put(key(number), entry(number))
         assert store.flush()
@@ -132,6 +136,22 @@ def test_a_read_only_folder_is_read(
     store.put(key(5), entry(5))
     store.close()
     assert is_right(5, FolderTier(folder, MEGABYTE).get(key(5)))
+
+
+def test_what_cannot_be_let_go_of_keeps_nobody_from_reading(
+    unprivileged: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = TieredStore([FolderTier(unprivileged / "cache", MEGABYTE)], clock=Clock())
+    store.put(key(1), entry(1))
+    assert store.flush()
+    held = store.hold(key(1))
+    assert held is not None
+    (unprivileged / "cache" / "held").chmod(0o500)
+    store.release(held)
+
+    hit = store.get(key(1))
+    assert hit is not None and is_right(1, hit.entry) and not messages(caplog)
+    store.close()
 
 
 def test_a_damaged_file_in_a_read_only_folder_is_a_miss(small_disk: Callable[..., Path]) -> None:
@@ -157,9 +177,11 @@ def test_no_permission_to_write(unprivileged: Path, caplog: pytest.LogCaptureFix
         store.put(key(number), entry(number))
         assert store.flush()
 
-    hit = store.get(key(1))
+    hit, held = store.get(key(1)), store.hold(key(1))
     assert hit is not None and is_right(1, hit.entry)
-    assert store.get(key(2)) is None
+    assert held is not None and is_right(1, store.take(key(1), held))
+    store.release(held)
+    assert store.get(key(2)) is None and store.hold(key(2)) is None
     (said,) = messages(caplog)
     assert "Permission denied" in said
     store.close()
