@@ -3,31 +3,19 @@
 import errno
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from mmspec.encoders.cache import FolderTier, TieredStore, TierUnavailable
+from tests.small_disk import SmallDisk, fill
 from tests.unit.encoders.cache.clock import Clock, messages
 from tests.unit.encoders.cache.entries import entry, is_right, key
 
 MEGABYTE = 10**6
 
 
-def fill(folder: Path) -> Path:
-    """Takes all the room that a disk has."""
-    filler = folder / "filler"
-    with filler.open("wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(bytes(4096))
-        except OSError as error:
-            assert error.errno == errno.ENOSPC
-    return filler
-
-
-def test_a_full_disk(small_disk: Callable[..., Path], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_disk(small_disk: SmallDisk, caplog: pytest.LogCaptureFixture) -> None:
     disk, clock = small_disk(2), Clock()
     tier = FolderTier(disk / "cache", 10 * MEGABYTE)
     store = TieredStore([tier], clock=clock)
@@ -57,7 +45,7 @@ def test_a_full_disk(small_disk: Callable[..., Path], caplog: pytest.LogCaptureF
 
 @pytest.mark.parametrize(("count", "rows"), [(60, 60_000), (900, 1500)], ids=["large", "small"])
 def test_a_tier_larger_than_its_disk(
-    small_disk: Callable[..., Path], caplog: pytest.LogCaptureFixture, count: int, rows: int
+    small_disk: SmallDisk, caplog: pytest.LogCaptureFixture, count: int, rows: int
 ) -> None:
     disk = small_disk(20)
     tier = FolderTier(disk / "cache", 1000 * MEGABYTE)
@@ -71,7 +59,7 @@ def test_a_tier_larger_than_its_disk(
     assert tier.verify().clean
 
 
-def test_purging_a_full_disk(small_disk: Callable[..., Path]) -> None:
+def test_purging_a_full_disk(small_disk: SmallDisk) -> None:
     disk = small_disk(24)
     tier = FolderTier(disk / "cache", 1000 * MEGABYTE)
     for number in range(300):
@@ -108,9 +96,7 @@ def test_an_error_in_the_middle_of_a_write(
     assert filled.verify().clean
 
 
-def test_a_read_only_folder_is_read(
-    small_disk: Callable[..., Path], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_read_only_folder_is_read(small_disk: SmallDisk, caplog: pytest.LogCaptureFixture) -> None:
     folder, clock = small_disk(2) / "cache", Clock()
     tier = FolderTier(folder, MEGABYTE)
     for number in range(5):
@@ -154,7 +140,7 @@ def test_what_cannot_be_let_go_of_keeps_nobody_from_reading(
     store.close()
 
 
-def test_a_damaged_file_in_a_read_only_folder_is_a_miss(small_disk: Callable[..., Path]) -> None:
+def test_a_damaged_file_in_a_read_only_folder_is_a_miss(small_disk: SmallDisk) -> None:
     folder = small_disk(2) / "cache"
     tier = FolderTier(folder, MEGABYTE)
     tier.put(key(1), entry(1))
