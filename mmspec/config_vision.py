@@ -47,7 +47,7 @@ class EncoderCacheConfig(Options):
 
     @model_validator(mode="after")
     def _limits_can_be_read(self) -> EncoderCacheConfig:
-        from mmspec.encoders.cache.remote import shown_address  # here: they import numpy
+        from mmspec.encoders.cache.remote import require_client, shown_address  # here: they import numpy
         from mmspec.encoders.cache.sizes import parse_duration, parse_size
 
         for name in ("disk_size", "memory_size", "queue_size"):
@@ -61,6 +61,8 @@ class EncoderCacheConfig(Options):
                 "encoder_cache: remote needs a tier on this machine, where what comes over the network is put; "
                 "give memory_size or directory"
             )
+        if self.remote is not None:
+            require_client()
         return self
 
     def folder(self) -> Path | None:

@@ -55,16 +55,18 @@ class FolderTier(Tier):
     def hold(self, key: FeatureKey) -> tuple[str, Entry] | None:
         """Keeps an entry readable, whatever is evicted or purged, until `release`; an hour at most.
 
+        In a folder that may only be read, or that is too full for another name, it can be read as long as nobody
+        else drops it.
+
         Returns:
             A token for `take`, in this process or another, and the entry as it was read to check it; None when
             there is no whole entry.
         """
         token = f"{key.name}-{secrets.token_hex(8)}"
-        with unavailable(self.folder):
-            try:
-                os.link(self._paths.entry(key.name), self._paths.held / token)
-            except FileNotFoundError:
-                return None
+        try:
+            os.link(self._paths.entry(key.name), self._paths.held / token)
+        except OSError:  # also where there is no entry, which reading it tells
+            token = key.name
         entry = self.take(key, token)
         if entry is None:
             self.release(token)
@@ -73,9 +75,12 @@ class FolderTier(Tier):
 
     def take(self, key: FeatureKey, token: str) -> Entry | None:
         """The entry that was held; None when it was released, or damaged since."""
-        return self._shelf.load(str(self._paths.held / token), key)
+        second_name = str(self._paths.held / token)
+        return self._shelf.load(self._paths.lookup(token) if token == key.name else second_name, key)
 
     def release(self, token: str) -> None:
+        if "-" not in token:  # no second name
+            return
         with unavailable(self.folder):
             (self._paths.held / token).unlink(missing_ok=True)
 

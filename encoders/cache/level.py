@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
@@ -119,9 +120,9 @@ class Level:
         return entry
 
     def release(self, token: str) -> None:
-        tier = self.tier
-        if isinstance(tier, FolderTier):
-            self._try(self._reading, lambda: tier.release(token), None)
+        if isinstance(self.tier, FolderTier):
+            with suppress(TierUnavailable):  # reading may work all the same; it is let go of within the hour
+                self.tier.release(token)
 
     def attempt(self, work: Callable[[], Result], otherwise: Result) -> Result:
         """Runs something else that reads the tier, under the same breaker."""

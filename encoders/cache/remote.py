@@ -97,14 +97,11 @@ def _name(key: FeatureKey) -> str:
 
 
 def _connect(url: str, seconds: float) -> Any:
-    try:
-        from redis import Redis
-        from redis.backoff import NoBackoff
-        from redis.retry import Retry
-    except ImportError:
-        raise MmspecError(
-            "remote: the Python package redis is missing: pip install redis, or mmspec[remote]"
-        ) from None
+    require_client()
+    from redis import Redis
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
+
     options: dict[str, Any] = {
         "socket_timeout": seconds,
         "socket_connect_timeout": min(seconds, _CONNECT_SECONDS),
@@ -112,6 +109,16 @@ def _connect(url: str, seconds: float) -> Any:
         "protocol": 2,
     }
     return Redis.from_url(url, **options)
+
+
+def require_client() -> None:
+    """Raises MmspecError where the Python package that talks to a server is missing."""
+    try:
+        import redis  # noqa: F401
+    except ImportError:
+        raise MmspecError(
+            "encoder_cache.remote: the Python package redis is missing; pip install redis, or mmspec[remote]"
+        ) from None
 
 
 def shown_address(url: str) -> str:

@@ -8,6 +8,9 @@ from tests.conftest import Checkpoints
 from tests.engine.client import EngineWorker
 from tests.engine.jobs import Job, Outcome
 from tests.engine.scenarios import MAX_TOKENS, mixed_batch, speculative_config
+from tests.small_disk import small_disk
+
+__all__ = ["small_disk"]
 
 EngineRun = Callable[[str, str, str], Outcome]
 

@@ -11,9 +11,11 @@ from PIL.Image import Image
 
 from tests.conftest import Checkpoints
 from tests.engine.client import EngineWorker
+from tests.engine.feature_cache import LARGEST, large_picture
 from tests.engine.jobs import Job, Outcome
-from tests.engine.scenarios import DRAFTED, MAX_TOKENS, mixed_batch
+from tests.engine.scenarios import DRAFTED, MAX_TOKENS, chat, mixed_batch
 from tests.oracle import Oracle
+from tests.unit.encoders.cache.redis_server import Server
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -77,6 +79,48 @@ def test_a_second_engine_encodes_only_what_it_cannot_load(
         (a.drafted, a.accepted) for a in second.answers
     ]
     assert not list((tmp_path / "held").iterdir())
+
+
+@pytest.mark.v2
+def test_host_memory_and_a_redis_server_on_the_v2_runner(
+    tiny: Checkpoints,
+    oracles: Callable[[str], Oracle],
+    engine_workers: Callable[[str], EngineWorker],
+    tmp_path: Path,
+) -> None:
+    """vLLM's own cache holds one picture, and host memory two."""
+    if shutil.which("redis-server") is None:
+        pytest.skip("redis-server is not installed (Debian: apt install redis-server)")
+    oracle, requests, expected = oracles("qwen2_5_vl"), [], []
+    for number in (0, 1, 2, 0, 2):
+        picture = large_picture(number)
+        picture.save(path := str(tmp_path / f"{number}.png"))
+        requests.append(chat("qwen2_5_vl", "What is in the picture?", (path,)))
+        expected.append(oracle.greedy(oracle.prompt(requests[-1].text, [picture]), 8))
+    server = Server(tmp_path)
+    try:
+        cache = {"memory_size": "45kB", "remote": server.url}
+        job = Job(
+            model=str(tiny["qwen2_5_vl"]),
+            requests=requests,
+            engine={
+                "additional_config": {"mmspec": {"encoder_cache": cache}},
+                "scheduler_cls": "mmspec.scheduler.build_scheduler",
+                "enable_prefix_caching": False,
+                "max_num_batched_tokens": LARGEST,
+                "limit_mm_per_prompt": {"image": 1, "video": 0},
+            },
+            max_tokens=8,
+            one_by_one=True,
+        )
+        outcome = engine_workers("v2").run(job)
+    finally:
+        server.stop()
+
+    assert outcome.tokens == expected
+    assert (outcome.runner, outcome.encoded) == ("v2", PICTURES)
+    tiers = [(answer.encoder_cache or {}).get("tier") for answer in outcome.answers]
+    assert tiers == [None, None, None, "remote", "host"]
 
 
 def answers(oracle: Oracle, family: str, pictures: dict[str, Image]) -> list[Any]:

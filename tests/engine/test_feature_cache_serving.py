@@ -1,8 +1,13 @@
 """One engine with the feature cache, through what happens to it while it serves: every answer stays right."""
 
 import shutil
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
+from threading import Event
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 from PIL.Image import Image, frombytes
@@ -20,7 +25,6 @@ from tests.engine.feature_cache import (
     prompt_of,
 )
 from tests.oracle import Oracle
-from tests.unit.encoders.cache.redis_server import Server
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -75,6 +79,8 @@ def test_an_engine_through_its_life(
     _ids_of_users_stay_in_host_memory(engine, expected, disk)
     _a_salt_keeps_requests_apart(engine, expected)
     _aborted_loads_leave_nothing(engine, expected, disk)
+    _an_aborted_search_leaves_nothing(engine, expected, disk)
+    _a_picture_that_no_cache_of_the_device_holds_is_refused_alone(engine, expected, disk)
     _requests_bring_no_features(engine)
     _sleeping_and_waking_up_changes_nothing(engine, expected)
     _a_lost_folder_costs_only_the_cache(engine, expected, disk)
@@ -154,6 +160,51 @@ def _aborted_loads_leave_nothing(engine: CachingEngine, expected: Expected, disk
     connector._scheduler._lookups._threads.submit(lambda: None).result(10)  # what is let go of, is by now
     assert not connector._scheduler._held and not connector._scheduler._lookups._lookups
     assert not list((disk / "held").iterdir())
+
+
+def _an_aborted_search_leaves_nothing(engine: CachingEngine, expected: Expected, disk: Path) -> None:
+    """The request is given up while a thread reads its picture for it."""
+    llm, connector = engine.llm.llm_engine, engine.core.scheduler.ec_connector
+    lookups, hold = connector._scheduler._lookups, connector._store.hold
+    reading, go_on = Event(), Event()
+
+    def slow_hold(*arguments: Any, **keywords: Any) -> Any:
+        reading.set()
+        assert go_on.wait(60)
+        return hold(*arguments, **keywords)
+
+    engine.ask(prompt_of(large_picture(1)))
+    with patch.object(connector._store, "hold", slow_hold):
+        llm.add_request("given up", prompt_of(large_picture(0)), engine.sampling)
+        llm.step()
+        assert reading.wait(60) and lookups._lookups
+        llm.abort_request(["given up"])
+        assert not lookups._lookups
+        go_on.set()
+        lookups._threads.submit(lambda: None).result(60)
+    assert engine.ask(prompt_of(large_picture(0))) == [expected(large_picture(0))]
+    assert engine.encoded() == 0
+    assert not connector._scheduler._held and not lookups._lookups and not list((disk / "held").iterdir())
+
+
+def _a_picture_that_no_cache_of_the_device_holds_is_refused_alone(
+    engine: CachingEngine, expected: Expected, disk: Path
+) -> None:
+    """One that its request lets be larger than the largest that vLLM made room for."""
+    from vllm.exceptions import VLLMValidationError
+
+    picture, before = large_picture(3).resize((448, 448)), entries(disk)
+    too_large = prompt_of(picture) | {"mm_processor_kwargs": {"max_pixels": 448 * 448}}
+    for _ in range(2):
+        with pytest.raises(VLLMValidationError, match="exceeds the pre-allocated encoder cache size 64"):
+            engine.ask(too_large)
+        assert engine.encoded() == 0
+    assert engine.ask(prompt_of(picture)) == [expected(picture)]
+    assert engine.encoded() == 1
+    engine.settle()
+    engine.ask(prompt_of(large_picture(0)))
+    assert engine.ask(prompt_of(picture)) == [expected(picture)]
+    assert engine.encoded() == 0 and len(entries(disk) - before) == 1
 
 
 def _requests_bring_no_features(engine: CachingEngine) -> None:
@@ -244,6 +295,7 @@ def test_damaged_entries_are_made_again(
     files[0].write_bytes(flipped)
     files[1].write_bytes(files[1].read_bytes()[:-64])
     files[2].unlink()
+    _put_an_older_index_in(tmp_path)
     with caching_engine(vllm_engine, tiny[FAMILY], options, **uncached) as engine:
         assert engine.ask(*prompts) == right and engine.encoded() == 3
     assert len(FolderTier(tmp_path, 1 << 40).records()) == 4
@@ -254,24 +306,8 @@ def test_damaged_entries_are_made_again(
         assert engine.encoded() == 1
 
 
-def test_a_second_engine_finds_them_on_a_redis_server(
-    vllm_engine: Starting, tiny: Checkpoints, expected: Expected, tmp_path: Path
-) -> None:
-    if shutil.which("redis-server") is None:
-        pytest.skip("redis-server is not installed (Debian: apt install redis-server)")
-    pictures = [large_picture(number) for number in range(3)]
-    prompts = [prompt_of(picture) for picture in pictures]
-    right = [expected(picture) for picture in pictures]
-    server = Server(tmp_path)
-    try:
-        options = {"remote": server.url, "memory_size": "4MiB"}
-        with caching_engine(vllm_engine, tiny[FAMILY], options) as engine:
-            assert engine.ask(*prompts) == right and engine.encoded() == 3
-        with caching_engine(vllm_engine, tiny[FAMILY], options) as engine:
-            assert engine.ask(*prompts) == right and engine.encoded() == 0
-            assert {report["tier"] for report in engine.reports} == {"remote"}
-            server.stop()
-            assert engine.ask(prompt_of(large_picture(5))) == [expected(large_picture(5))]
-            assert engine.ask(prompts[0]) == right[:1] and engine.encoded() == 1
-    finally:
-        server.stop()
+def _put_an_older_index_in(folder: Path) -> None:
+    for file in folder.glob("index.sqlite*"):
+        file.unlink()
+    with closing(sqlite3.connect(folder / "index.sqlite")) as db, db:
+        db.execute("CREATE TABLE features (hash TEXT, path TEXT)")

@@ -1,6 +1,7 @@
 """What an engine must refuse before it loads weights, whichever door it came through."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +13,13 @@ from tests.serve.conftest import last_json, quiet_environment
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 
-def run(*command: str) -> subprocess.CompletedProcess[str]:
+def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", *command], capture_output=True, text=True, env=quiet_environment(), timeout=900
+        [sys.executable, "-m", *command],
+        capture_output=True,
+        text=True,
+        env=quiet_environment(**environment),
+        timeout=900,
     )
 
 
@@ -23,14 +28,24 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
     [
         ({"drfat": {}}, "unknown option 'drfat'; did you mean 'draft'?"),
         ({"fastv": {"layer": 8}}, "fastv.layer: 8 leaves nothing to prune in a model of 8 layers"),
+        pytest.param(
+            {"encoder_cache": {"memory_size": "1GB", "remote": "redis://host"}},
+            "encoder_cache.remote: the Python package redis is missing; pip install redis, or mmspec[remote]",
+            marks=pytest.mark.skipif(
+                os.environ.get("MMSPEC_LONG_TESTS") != "1",
+                reason="found as the first is, which takes long: MMSPEC_LONG_TESTS=1 runs it",
+            ),
+        ),
     ],
 )
 def test_plain_vllm_serve_refuses_wrong_options(
-    tiny_vlm: Path, options: dict[str, object], named: str
+    tiny_vlm: Path, options: dict[str, object], named: str, tmp_path: Path
 ) -> None:
+    (tmp_path / "redis.py").write_text("raise ImportError")  # as if it were not installed
     done = run(
         *("mmspec.cli.vllm_launcher", "serve", str(tiny_vlm), "--port", "0"),
         *("--additional-config", json.dumps({"mmspec": options})),
+        PYTHONPATH=str(tmp_path),
     )
 
     assert done.returncode == 2

@@ -1,6 +1,7 @@
 """The command line: help, and mistakes answered with one line and no engine."""
 
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -187,6 +188,22 @@ def test_a_mistake_is_answered_with_one_line(
     assert named in lines[0]
     assert "Traceback" not in errors
     assert output == ""
+
+
+@pytest.mark.parametrize(
+    "command", [["serve", "a/b"], ["serve", "a/b", "--dry-run"], ["chat", "--prompt", "x"]]
+)
+def test_a_remote_tier_without_its_package_is_refused(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "redis", None)
+
+    code = run([*command, "--encoder-cache", '{"memory_size": "1GB", "remote": "redis://host"}'])
+    output, errors = capfd.readouterr()
+
+    assert code != 0 and output == ""
+    (said,) = errors.splitlines()
+    assert said.startswith("mmspec: encoder_cache.remote: the Python package redis is missing; pip install")
 
 
 def test_a_port_in_use_is_refused(checkpoint: str, capsys: pytest.CaptureFixture[str]) -> None:

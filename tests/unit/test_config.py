@@ -1,5 +1,7 @@
 """What a user may ask for, and how a mistake is answered."""
 
+import sys
+
 import pytest
 
 from mmspec import DraftConfig, EncoderCacheConfig, FastVConfig, MmspecConfig, MmspecError
@@ -83,6 +85,20 @@ def test_the_cache_keeps_what_was_asked_for() -> None:
     assert config.encoder_cache == EncoderCacheConfig(memory_size="2GiB", remote="redis://host")
     assert config.to_options() == {"encoder_cache": {"memory_size": "2GiB", "remote": "redis://host"}}
     assert MmspecConfig.parse({"encoder_cache": {}}).to_options() == {"encoder_cache": {}}
+
+
+def test_a_remote_tier_needs_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told with the options, as `vllm serve` and `LLM` are given them, and not by an engine that is under way."""
+    monkeypatch.setitem(sys.modules, "redis", None)
+    remote = {"memory_size": "2GiB", "remote": "redis://host"}
+
+    for wrong in (
+        lambda: EncoderCacheConfig(**remote),
+        lambda: MmspecConfig.parse({"encoder_cache": remote}),
+    ):
+        with pytest.raises(MmspecError, match=r"^encoder_cache.remote: .* missing; pip install redis"):
+            wrong()
+    assert EncoderCacheConfig(memory_size="2GiB").remote is None
 
 
 def test_pruning_comes_back_from_its_options_with_its_defaults() -> None:

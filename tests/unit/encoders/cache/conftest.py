@@ -4,13 +4,16 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from mmspec.encoders.cache import FolderTier
+from tests.small_disk import small_disk
 from tests.unit.encoders.cache import entries
+
+__all__ = ["small_disk"]
 
 
 @pytest.fixture
@@ -27,32 +30,6 @@ def filled(tier: FolderTier) -> FolderTier:
     for number in range(10):
         tier.put(entries.key(number), entries.entry(number))
     return tier
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Callable[..., Path]]:
-    """`small_disk(megabytes)` mounts a disk of that size; `small_disk(read_only=True)` then makes it so."""
-    mount = tmp_path / "small"
-    mount.mkdir()
-
-    def change(megabytes: int = 1, *, read_only: bool | None = None) -> Path:
-        options = f"size={megabytes}m"
-        if read_only is not None:
-            options = f"remount,{'ro' if read_only else 'rw'}"
-        done = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", options, "tmpfs", mount],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            pytest.skip(f"no file system may be mounted here: {done.stderr.strip()}")
-        return mount
-
-    if shutil.which("mount") is None:
-        pytest.skip("there is no mount command here")
-    yield change
-    subprocess.run(["umount", "--lazy", mount], capture_output=True, check=False)
 
 
 @pytest.fixture

@@ -3,31 +3,19 @@
 import errno
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from mmspec.encoders.cache import FolderTier, TieredStore, TierUnavailable
+from tests.small_disk import SmallDisk, fill
 from tests.unit.encoders.cache.clock import Clock, messages
 from tests.unit.encoders.cache.entries import entry, is_right, key
 
 MEGABYTE = 10**6
 
 
-def fill(folder: Path) -> Path:
-    """Takes all the room that a disk has."""
-    filler = folder / "filler"
-    with filler.open("wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(bytes(4096))
-        except OSError as error:
-            assert error.errno == errno.ENOSPC
-    return filler
-
-
-def test_a_full_disk(small_disk: Callable[..., Path], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_disk(small_disk: SmallDisk, caplog: pytest.LogCaptureFixture) -> None:
     disk, clock = small_disk(2), Clock()
     tier = FolderTier(disk / "cache", 10 * MEGABYTE)
     store = TieredStore([tier], clock=clock)
@@ -57,7 +45,7 @@ def test_a_full_disk(small_disk: Callable[..., Path], caplog: pytest.LogCaptureF
 
 @pytest.mark.parametrize(("count", "rows"), [(60, 60_000), (900, 1500)], ids=["large", "small"])
 def test_a_tier_larger_than_its_disk(
-    small_disk: Callable[..., Path], caplog: pytest.LogCaptureFixture, count: int, rows: int
+    small_disk: SmallDisk, caplog: pytest.LogCaptureFixture, count: int, rows: int
 ) -> None:
     disk = small_disk(20)
     tier = FolderTier(disk / "cache", 1000 * MEGABYTE)
@@ -71,7 +59,7 @@ def test_a_tier_larger_than_its_disk(
     assert tier.verify().clean
 
 
-def test_purging_a_full_disk(small_disk: Callable[..., Path]) -> None:
+def test_purging_a_full_disk(small_disk: SmallDisk) -> None:
     disk = small_disk(24)
     tier = FolderTier(disk / "cache", 1000 * MEGABYTE)
     for number in range(300):
@@ -108,9 +96,7 @@ def test_an_error_in_the_middle_of_a_write(
     assert filled.verify().clean
 
 
-def test_a_read_only_folder_is_read(
-    small_disk: Callable[..., Path], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_read_only_folder_is_read(small_disk: SmallDisk, caplog: pytest.LogCaptureFixture) -> None:
     folder, clock = small_disk(2) / "cache", Clock()
     tier = FolderTier(folder, MEGABYTE)
     for number in range(5):
@@ -121,6 +107,10 @@ def test_a_read_only_folder_is_read(
     store = TieredStore([FolderTier(folder, MEGABYTE)], clock=clock)
     assert all(is_right(number, store.get(key(number)).entry) for number in range(5))  # type: ignore[union-attr]
     assert store.stats()[0]["entries"] == 5
+    for number in range(5):  # as an engine reads
+        held = store.hold(key(number))
+        assert held is not None and is_right(number, store.take(key(number), held))
+        store.release(held)
     for number in range(5, 8):
         store.put(key(number), entry(number))
         assert store.flush()
@@ -134,7 +124,23 @@ def test_a_read_only_folder_is_read(
     assert is_right(5, FolderTier(folder, MEGABYTE).get(key(5)))
 
 
-def test_a_damaged_file_in_a_read_only_folder_is_a_miss(small_disk: Callable[..., Path]) -> None:
+def test_what_cannot_be_let_go_of_keeps_nobody_from_reading(
+    unprivileged: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = TieredStore([FolderTier(unprivileged / "cache", MEGABYTE)], clock=Clock())
+    store.put(key(1), entry(1))
+    assert store.flush()
+    held = store.hold(key(1))
+    assert held is not None
+    (unprivileged / "cache" / "held").chmod(0o500)
+    store.release(held)
+
+    hit = store.get(key(1))
+    assert hit is not None and is_right(1, hit.entry) and not messages(caplog)
+    store.close()
+
+
+def test_a_damaged_file_in_a_read_only_folder_is_a_miss(small_disk: SmallDisk) -> None:
     folder = small_disk(2) / "cache"
     tier = FolderTier(folder, MEGABYTE)
     tier.put(key(1), entry(1))
@@ -157,9 +163,11 @@ def test_no_permission_to_write(unprivileged: Path, caplog: pytest.LogCaptureFix
         store.put(key(number), entry(number))
         assert store.flush()
 
-    hit = store.get(key(1))
+    hit, held = store.get(key(1)), store.hold(key(1))
     assert hit is not None and is_right(1, hit.entry)
-    assert store.get(key(2)) is None
+    assert held is not None and is_right(1, store.take(key(1), held))
+    store.release(held)
+    assert store.get(key(2)) is None and store.hold(key(2)) is None
     (said,) = messages(caplog)
     assert "Permission denied" in said
     store.close()

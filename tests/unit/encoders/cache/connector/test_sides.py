@@ -1,6 +1,7 @@
 """The connector's two sides, against each other and without an engine."""
 
 import pickle
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -168,6 +169,25 @@ def test_a_preempted_request_takes_its_load_with_it(engine: Engine) -> None:
     assert engine.step(request("b")).loads
 
 
+def test_a_request_that_ends_while_its_picture_is_read_leaves_nothing(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    hold, go_on, found = engine.store.hold, threading.Event(), []
+
+    def slow_hold(*arguments: Any, **keywords: Any) -> Any:
+        assert go_on.wait(30)
+        found.append(hold(*arguments, **keywords))
+        return found[0]
+
+    monkeypatch.setattr(engine.store, "hold", slow_hold)
+    assert not engine.scheduler.ready(request("b"), 0)
+    engine.scheduler.finished(request("b"))
+    go_on.set()
+    engine.scheduler.close()
+
+    assert found != [None] and not list((tmp_path / "held").iterdir())
+
+
 def test_what_another_request_encodes_for_a_preempted_one_is_saved(engine: Engine) -> None:
     """mmspec's patch hands the picture over behind the connector's back: it is encoded, and goes by the same key."""
     for asked in (request("b", OTHER), request("c", OTHER)):
@@ -272,8 +292,6 @@ def test_reports_of_several_workers_add_up() -> None:
 
 
 def test_saves_wait_in_bounded_memory(tmp_path: Path) -> None:
-    import threading
-
     started, release = threading.Event(), threading.Event()
 
     class Slow:
