@@ -68,8 +68,9 @@ def measure(
 ) -> dict[str, Any]:
     """Times of pruned and unpruned requests in turn: `prefill` by keep with `worst`, and `decode_ratio` by keep.
 
-    Ratios are of pruned over unpruned time, medians of `repeats`. With `compiled` the engine compiles, and each pruned
-    prefill is followed by one with the layers behind K eager: `compiled_tail`.
+    Ratios are of pruned over unpruned time of the same round, medians of `repeats`, with the least and the most. With
+    `compiled` the engine compiles, and each pruned prefill is followed by one with the layers behind K eager:
+    `compiled_tail`.
     """
     with _engine(shape, answer_tokens, compiled) as llm:
         prompt = _prompt(shape)
@@ -93,25 +94,32 @@ def measure(
 
 def _ratios(shape: Shape, tokens: int, times: dict[float, list[tuple[float, float]]]) -> dict[str, Any]:
     whole = operations(shape, tokens, tokens)
-    base_prefill, base_decode = (median(column) for column in zip(*times.pop(1.0), strict=True))
+    unpruned = times.pop(1.0)
+    base_prefill, base_decode = (median(column) for column in zip(*unpruned, strict=True))
     prefill: dict[str, Any] = {}
     decode: dict[str, float] = {}
+    spread: dict[str, tuple[float, float]] = {}
     for keep, found in times.items():
-        first, later = (median(column) for column in zip(*found, strict=True))
+        first, later = (
+            [one / other for one, other in zip(*columns, strict=True)]
+            for columns in zip(zip(*found, strict=True), zip(*unpruned, strict=True), strict=True)
+        )
         kept = tokens - shape.visual + round(shape.visual * keep)
         theory = operations(shape, tokens, kept) / whole
-        measured = first / base_prefill
+        measured = median(first)
         prefill[str(keep)] = {
-            "seconds": first,
+            "seconds": median(seconds for seconds, _ in found),
             "ratio": measured,
+            "spread": (min(first), max(first)),
             "theory": theory,
             "measured_over_theory": measured / theory,
         }
-        decode[str(keep)] = later / base_decode
+        decode[str(keep)], spread[str(keep)] = median(later), (min(later), max(later))
     worst = max((one["measured_over_theory"] for one in prefill.values()), key=lambda ratio: abs(ratio - 1))
     return {
         "prefill": {**prefill, "unpruned_seconds": base_prefill, "worst": worst},
         "decode_ratio": decode,
+        "decode_spread": spread,
         "unpruned_decode_seconds": base_decode,
         "prompt_tokens": tokens,
         "visual_tokens": shape.visual,

@@ -36,7 +36,7 @@ def test_dropped_tokens_save_work_behind_the_layer_only() -> None:
     assert operations(shape, 1050, 0) == pytest.approx(operations(shape, 1050, 1050) * 2 / 12)
 
 
-def test_ratios_are_of_medians_and_the_worst_is_the_farthest_from_one() -> None:
+def test_ratios_are_of_the_same_round_and_the_worst_is_the_farthest_from_one() -> None:
     shape = Shape(columns=40, rows=25)
     whole = operations(shape, 1050, 1050)
     half, quarter = operations(shape, 1050, 550) / whole, operations(shape, 1050, 300) / whole
@@ -51,7 +51,9 @@ def test_ratios_are_of_medians_and_the_worst_is_the_farthest_from_one() -> None:
     prefill = result["prefill"]
     assert prefill["0.5"]["measured_over_theory"] == pytest.approx(1)
     assert prefill["0.25"]["measured_over_theory"] == prefill["worst"] == pytest.approx(1.2)
+    assert prefill["0.5"]["spread"] == pytest.approx((half * 2 / 9, half))
     assert result["decode_ratio"] == {"0.5": pytest.approx(0.8), "0.25": pytest.approx(0.5)}
+    assert result["decode_spread"]["0.5"] == pytest.approx((0.08 / 0.9, 0.8))
 
 
 def test_a_compiled_prefill_is_compared_with_the_eager_one_beside_it() -> None:
