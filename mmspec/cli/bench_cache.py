@@ -61,14 +61,14 @@ def encoder_cache(
 
 
 def _rounds(sides: Sequence[int], rounds: Sequence[int] | None) -> dict[int, int]:
-    rounds = rounds or [3]
+    rounds = list(rounds or [3])
     if len(set(sides)) < len(sides):
         raise MmspecError("--side: the same size twice; --rounds says how many pictures there are of each")
     if len(rounds) not in (1, len(sides)):
         raise MmspecError(
             f"--rounds: {len(rounds)} numbers for {len(sides)} sizes; give one, or one for each"
         )
-    return dict(zip(sides, rounds if len(rounds) > 1 else rounds * len(sides), strict=True))
+    return dict(zip(sides, rounds * (len(sides) // len(rounds)), strict=True))
 
 
 def _engine(model: str, true_size_tower: bool, report: Callable[[str], None]) -> dict[str, Any]:
