@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from mmspec.bench.fastv import Setting, answers_by_share
-from mmspec.bench.fastv_time import WIDTHS, Shape, _ratios, _tail_ratio, operations
+from mmspec.bench.fastv_time import WIDTHS, Shape, _eager_tail, _ratios, _tail_ratio, operations
 
 
 def test_operations_are_those_that_torch_counts() -> None:
@@ -60,6 +60,22 @@ def test_a_compiled_prefill_is_compared_with_the_eager_one_beside_it() -> None:
     result = _tail_ratio([1.0, 4.0, 3.0], [2.0, 4.0, 4.0])
 
     assert result == {"seconds": 3.0, "eager_seconds": 4.0, "ratio": 0.75, "least": 0.5, "most": 1.0}
+
+
+def test_the_tail_is_left_out_for_a_while_and_missed_where_there_is_none() -> None:
+    from mmspec.errors import MmspecError
+
+    tail = SimpleNamespace(ready=True)
+    pruner = SimpleNamespace(tail=tail)
+    model = SimpleNamespace(mmspec_pruner=pruner)
+    llm = SimpleNamespace(apply_model=lambda call: [call(model)])
+
+    with _eager_tail(llm):
+        assert pruner.tail is None
+    assert pruner.tail is tail
+    tail.ready = False
+    with pytest.raises(MmspecError, match="not compiled"), _eager_tail(llm):
+        pass
 
 
 def test_answers_by_share_are_drawn(tmp_path: Path) -> None:
