@@ -43,6 +43,8 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=30)
     parser.add_argument("--tokens", type=int, default=16, help="of each answer")
     given = parser.parse_args()
+    if given.pairs < 2:
+        parser.error("--pairs: give at least 2, which quartiles need")
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     if given.json:
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")

@@ -27,6 +27,7 @@ def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
             text=True,
             check=False,
         )
+        assert not (done.returncode and read_only is not None), done.stderr
         if done.returncode:
             pytest.skip(f"no file system may be mounted here: {done.stderr.strip()}")
         return mount

@@ -4,7 +4,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
@@ -121,8 +120,10 @@ class Level:
 
     def release(self, token: str) -> None:
         if isinstance(self.tier, FolderTier):
-            with suppress(TierUnavailable):  # reading may work all the same; it is let go of within the hour
+            try:
                 self.tier.release(token)
+            except TierUnavailable:  # reading may work all the same; it is let go of within the hour
+                self._count(errors=1)
 
     def attempt(self, work: Callable[[], Result], otherwise: Result) -> Result:
         """Runs something else that reads the tier, under the same breaker."""

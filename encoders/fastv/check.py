@@ -14,13 +14,16 @@ FAMILIES = {
 
 
 def settle_layer(vllm_config: Any) -> None:
-    """Where `fastv` names no layer, takes the first one behind DeepStack, which writes into the first layers."""
+    """Where `fastv` names no layer, writes down which it is: at least the first one behind DeepStack.
+
+    DeepStack writes into the first layers. What vLLM keeps of compiling is named by the configuration, the layer in it.
+    """
     settings = engine_settings(getattr(vllm_config, "additional_config", None))
     if settings is None:
         return
     options = vllm_config.additional_config["mmspec"]
     layer = max(settings.layer, _written_layers(vllm_config.model_config.hf_config))
-    if "layer" not in options["fastv"] and layer != settings.layer:
+    if "layer" not in options["fastv"]:
         fastv = {**options["fastv"], "layer": layer}
         vllm_config.additional_config = {
             **vllm_config.additional_config,

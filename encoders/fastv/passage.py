@@ -17,6 +17,7 @@ Recorder = Callable[[Prompt, Tensor], None]
 """Is told, for each pruned prompt, which tokens of it stay: all of the text, and the kept visual ones."""
 Output = tuple[Tensor, Tensor | None]
 """States and residual behind a layer, or their sum and nothing."""
+Forward = Callable[..., Output]
 Behind = Callable[[Tensor, Tensor, Tensor], list[Output]]
 """All layers from K on at once: positions, states and residual give the outputs of each."""
 
@@ -71,25 +72,23 @@ class Passage:
     def _standing_in(self, layers: Sequence[nn.Module], behind: Behind) -> Iterator[None]:
         """The first of `layers` runs all of them at once, the others hand out what came of it."""
         outputs: list[Output] = []
+        own = [vars(layer).get("forward") for layer in layers]  # vLLM's weight offloading puts one there
 
         def first(*arguments: Any) -> Output:
+            # Offloading sets `forward` within the call, and what is compiled of that sets what was found there.
+            _set_forwards(layers, own)
             outputs[:] = behind(*self._enter(layers[0], arguments))
+            _set_forwards(layers, [own[0], *(hands_out(index) for index in range(1, len(layers)))])
             return outputs[0]
 
-        def other(index: int) -> Callable[..., Output]:
+        def hands_out(index: int) -> Forward:
             return lambda *arguments: outputs[index]
 
-        own = [vars(layer).get("forward") for layer in layers]  # vLLM's weight offloading puts one there
+        _set_forwards(layers, [first, *own[1:]])
         try:
-            for index, layer in enumerate(layers):
-                vars(layer)["forward"] = other(index) if index else first
             yield
         finally:
-            for layer, forward in zip(layers, own, strict=True):
-                if forward is None:
-                    vars(layer).pop("forward", None)
-                else:
-                    vars(layer)["forward"] = forward
+            _set_forwards(layers, own)
 
     def restore(self, output: Any) -> Any:
         """The model's output with a row for each token again: dropped ones keep their states in front of layer K.
@@ -158,3 +157,12 @@ class Passage:
         """Later layers: the states are short already, and the decoder still hands on all positions."""
         _, *rest = arguments
         return self._positions, *rest
+
+
+def _set_forwards(layers: Sequence[nn.Module], forwards: Sequence[Forward | None]) -> None:
+    """None leaves a layer the one of its class."""
+    for layer, forward in zip(layers, forwards, strict=True):
+        if forward is None:
+            vars(layer).pop("forward", None)
+        else:
+            vars(layer)["forward"] = forward

@@ -71,6 +71,8 @@ class Tail:
         try:
             self._compiled = self._compile(positions)
         except Exception as error:
+            if self._vllm_config.parallel_config.tensor_parallel_size > 1:
+                raise  # the other ranks wait for this one
             _log.warning(
                 "mmspec: the layers behind FastV's layer K cannot be compiled apart, so that steps that prune run "
                 "eager: %s: %s",

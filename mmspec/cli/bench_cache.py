@@ -36,7 +36,7 @@ def encoder_cache(
         typer.Option(
             "--rounds",
             min=1,
-            help="Different pictures of each size, 3 by default; one number, or one for each size.",
+            help="Different pictures of each size, 3 by default; one number, or one for each --side in turn.",
         ),
     ] = None,
     max_model_len: MaxModelLen = None,

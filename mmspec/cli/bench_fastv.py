@@ -43,7 +43,10 @@ def fastv(
     ] = 5,
     compiled: Annotated[
         bool,
-        typer.Option("--compiled", help="Time an engine that compiles, the layers behind K eager besides."),
+        typer.Option(
+            "--compiled",
+            help="Time an engine that compiles; each pruned prefill also with the layers behind K eager.",
+        ),
     ] = False,
     plot: Annotated[Path | None, typer.Option("--plot", help="Draw answers by share to this file.")] = None,
     out: Out = None,
@@ -62,6 +65,10 @@ def fastv(
         raise MmspecError("--scenes 1: pictures are exchanged between scenes; give 0 or at least 2")
 
     timed = repeats and min(keeps) < 1
+    if compiled and not timed:
+        raise MmspecError(
+            "--compiled says what is timed; give --repeats above 0 and a --keep below 1, or leave it out"
+        )
 
     def measure(report: Callable[[str], None]) -> dict[str, Any]:
         return {

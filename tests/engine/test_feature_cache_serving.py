@@ -2,6 +2,7 @@
 
 import shutil
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -157,9 +158,7 @@ def _aborted_loads_leave_nothing(engine: CachingEngine, expected: Expected, disk
         assert engine.ask(prompt_of(large_picture(0))) == [expected(large_picture(0))]
     assert engine.encoded() == 0
     connector = engine.core.scheduler.ec_connector
-    connector._scheduler._lookups._threads.submit(lambda: None).result(10)  # what is let go of, is by now
-    assert not connector._scheduler._held and not connector._scheduler._lookups._lookups
-    assert not list((disk / "held").iterdir())
+    _nothing_is_held(connector, disk)
 
 
 def _an_aborted_search_leaves_nothing(engine: CachingEngine, expected: Expected, disk: Path) -> None:
@@ -181,10 +180,18 @@ def _an_aborted_search_leaves_nothing(engine: CachingEngine, expected: Expected,
         llm.abort_request(["given up"])
         assert not lookups._lookups
         go_on.set()
-        lookups._threads.submit(lambda: None).result(60)
     assert engine.ask(prompt_of(large_picture(0))) == [expected(large_picture(0))]
     assert engine.encoded() == 0
-    assert not connector._scheduler._held and not lookups._lookups and not list((disk / "held").iterdir())
+    _nothing_is_held(connector, disk)
+
+
+def _nothing_is_held(connector: Any, disk: Path) -> None:
+    """Threads let go of what was held."""
+    end = time.monotonic() + 10
+    while list((disk / "held").iterdir()) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not connector._scheduler._held and not connector._scheduler._lookups._lookups
+    assert not list((disk / "held").iterdir())
 
 
 def _a_picture_that_no_cache_of_the_device_holds_is_refused_alone(

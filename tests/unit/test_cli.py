@@ -112,6 +112,7 @@ def test_a_model_that_is_not_there_is_told_before_anything_else(
         (["serve", "a/b", "--draft", "none", "--draft-model", "a/head"], "none takes no model"),
         (["chat", "--prompt", "x", "--model", "a/model", "--draft", "eagle3"], "--draft-model"),
         (["bench", "encoder-cache", "--side", "448", "--side", "448"], "the same size twice"),
+        (["bench", "fastv", "--compiled", "--keep", "1.0"], "--compiled says what is timed"),
         (["bench", "encoder-cache", "--rounds", "2", "--rounds", "3"], "2 numbers for 1 sizes"),
         (["chat", "--prompt", "x", "--draft-model", "a/head"], "add --draft eagle3 or draft_model"),
         (["chat", "--prompt", "x", "--draft", "eagle3", "--draft-model", "/no/head"], "no such folder"),

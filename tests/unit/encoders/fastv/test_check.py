@@ -124,23 +124,21 @@ def test_what_cannot_be_pruned_is_refused(wrong: dict[str, Any], line: str) -> N
     ("fastv", "deepstack", "layer"),
     [
         ({"keep": 0.5}, [5, 11, 17], 3),
-        ({"keep": 0.5}, [5], None),
-        ({"keep": 0.5}, None, None),
+        ({"keep": 0.5}, [5], 2),
+        ({"keep": 0.5}, None, 2),
         ({"layer": 2}, [5, 11, 17], 2),
         ({"layer": 6}, [5, 11, 17], 6),
     ],
 )
 def test_without_a_layer_the_first_behind_deepstack_is_taken(
-    fastv: dict[str, Any], deepstack: list[int] | None, layer: int | None
+    fastv: dict[str, Any], deepstack: list[int] | None, layer: int
 ) -> None:
     configured = engine(fastv, deepstack=deepstack)
     given = configured.additional_config
 
     settle_layer(configured)
 
-    assert configured.additional_config["mmspec"]["fastv"] == fastv | (
-        {} if layer is None else {"layer": layer}
-    )
+    assert configured.additional_config["mmspec"]["fastv"] == fastv | {"layer": layer}
     assert given == {"mmspec": {"fastv": fastv}}  # the user's own mapping stays as it is
 
 

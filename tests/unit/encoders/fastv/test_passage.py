@@ -138,14 +138,52 @@ def test_hooks_are_gone_behind_the_step_whatever_happened(whole: bool) -> None:
     assert not any("forward" in vars(layer) for layer in layers)
 
 
-def test_a_forward_of_a_layers_own_is_back_behind_the_step() -> None:
-    """vLLM's weight offloading wraps layers so."""
-    layers = [Layer(1, Rotary()) for _ in range(LAYERS)]
-    behind, own = at_once(layers[2:]), layers[3].forward
-    vars(layers[3])["forward"] = own
+def test_a_forward_of_a_layers_own_is_there_for_what_is_compiled_and_behind_the_step() -> None:
+    """vLLM's weight offloading wraps layers so; what is compiled of it sets `forward` to what it finds when it runs."""
+    layers = [Layer(10**number, Rotary()) for number in range(LAYERS)]
     rows = arrange(Step({"a": 6}, {"a": prompt(6, [1, 2])}, {"a": 1}), ["a"])
+    positions, states = torch.arange(6).repeat(3, 1), torch.randn(6, HIDDEN)
 
-    with Passage(rows, CRITERIA["last"], ALONE, behind=behind).through(layers, 2):
-        decode(layers, torch.arange(6).repeat(3, 1), torch.randn(6, HIDDEN))
+    def decoded(behind: Behind | None) -> Tensor:
+        passage = Passage(rows, CRITERIA["last"], ALONE, behind=behind)
+        with passage.through(layers, 2):
+            output = decode(layers, positions, states)
+        return passage.restore(output)[0]
 
-    assert [vars(layer).get("forward") for layer in layers] == [None, None, None, own]
+    expected = decoded(None)
+    for layer in layers[2:]:
+        offload(layer)
+    own = [vars(layer)["forward"] for layer in layers[2:]]
+    several = torch.compile(
+        through_all(layers[2:]),
+        backend="eager",
+        fullgraph=True,
+        options={"guard_filter_fn": torch.compiler.skip_all_guards_unsafe},
+    )
+    several(positions[:, :3], states[:3], states[:3])
+    for _ in range(2):
+        torch.testing.assert_close(decoded(several), expected)
+        assert [vars(layer)["forward"] for layer in layers[2:]] == own
+
+
+def offload(layer: Layer) -> None:
+    own = layer.forward
+
+    def forward(*arguments: Any) -> Any:
+        vars(layer)["forward"] = own
+        output = own(*arguments)
+        vars(layer)["forward"] = forward
+        return output
+
+    vars(layer)["forward"] = forward
+
+
+def through_all(layers: list[Layer]) -> Behind:
+    def behind(positions: Tensor, states: Tensor, residual: Tensor) -> list[Output]:
+        outputs: list[Output] = []
+        for layer in layers:
+            states, residual = layer(positions, states, residual)
+            outputs.append((states, residual))
+        return outputs
+
+    return behind

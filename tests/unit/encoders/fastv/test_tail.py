@@ -29,7 +29,7 @@ class Broken(nn.Module):
         raise RuntimeError("an operator is missing\nand here are forty lines about it")
 
 
-def tail_of(layers: list[nn.Module]) -> Any:
+def tail_of(layers: list[nn.Module], ranks: int = 1) -> Any:
     """The tail in an engine with vLLM's compilation off, so that all runs but vLLM's compiler."""
     from vllm.config import CompilationMode
 
@@ -39,6 +39,7 @@ def tail_of(layers: list[nn.Module]) -> Any:
     model = SimpleNamespace(get_language_model=lambda: SimpleNamespace(model=inner))
     config = SimpleNamespace(
         compilation_config=SimpleNamespace(mode=CompilationMode.NONE, traced_files=set()),
+        parallel_config=SimpleNamespace(tensor_parallel_size=ranks),
         model_config=SimpleNamespace(dtype=torch.float32, hf_text_config=SimpleNamespace(hidden_size=HIDDEN)),
     )
     return Tail(model, FIRST, config)
@@ -104,6 +105,12 @@ def test_what_cannot_be_compiled_is_told_in_a_line_and_tried_once(caplog: pytest
     (record,) = caplog.records
     assert record.exc_info is None
     assert record.getMessage().endswith("run eager: RuntimeError: an operator is missing")
+
+
+def test_a_rank_that_cannot_compile_does_not_leave_the_others_waiting() -> None:
+    tail = tail_of([Layer(0), Broken()], ranks=2)
+    with forward_context(), pytest.raises(RuntimeError, match="an operator is missing"):
+        tail.warm_up(torch.arange(TOKENS))
 
 
 def test_the_compile_cache_sees_its_source() -> None:

@@ -172,20 +172,22 @@ def test_a_preempted_request_takes_its_load_with_it(engine: Engine) -> None:
 def test_a_request_that_ends_while_its_picture_is_read_leaves_nothing(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    hold, go_on, found = engine.store.hold, threading.Event(), []
+    hold, reading, go_on, found = engine.store.hold, threading.Event(), threading.Event(), []
 
     def slow_hold(*arguments: Any, **keywords: Any) -> Any:
+        reading.set()
         assert go_on.wait(30)
         found.append(hold(*arguments, **keywords))
         return found[0]
 
     monkeypatch.setattr(engine.store, "hold", slow_hold)
     assert not engine.scheduler.ready(request("b"), 0)
+    assert reading.wait(30)
     engine.scheduler.finished(request("b"))
     go_on.set()
     engine.scheduler.close()
 
-    assert found != [None] and not list((tmp_path / "held").iterdir())
+    assert found and found[0] is not None and not list((tmp_path / "held").iterdir())
 
 
 def test_what_another_request_encodes_for_a_preempted_one_is_saved(engine: Engine) -> None:
