@@ -21,6 +21,7 @@ from mmspec.heads.capture.engine import CaptureEngine
 from mmspec.heads.capture.start import engine_arguments
 from tests.conftest import Checkpoints
 from tests.engine.runners import in_process_environment, runner_environment
+from tests.long import LONG
 from tests.oracle import Oracle
 from tests.tiny import FAMILIES
 from tests.tiny.heads import AUX_LAYERS
@@ -180,7 +181,9 @@ def test_chunked_prefill_and_recomputed_states_change_nothing(
 
 
 @pytest.mark.v2
-@pytest.mark.parametrize("name", ["qwen2_5_vl", "llama"], indirect=True, scope="module")
+@pytest.mark.parametrize(
+    "name", ["qwen2_5_vl", pytest.param("llama", marks=LONG)], indirect=True, scope="module"
+)
 def test_the_command_captures_the_same_on_the_v2_runner(
     name: str, dataset: CapturedDataset, prompts: Path, target: Path
 ) -> None:

@@ -1,6 +1,5 @@
 """FastV in vLLM gives the tokens of a transformers reference, and keeps the same visual tokens, in float32."""
 
-import os
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -13,6 +12,7 @@ from tests.engine.client import EngineWorker
 from tests.engine.jobs import Job, Outcome, Request
 from tests.engine.scenarios import chat, speculative_config
 from tests.fastv_oracle import FastVOracle, text_behind, unrotated
+from tests.long import LONG
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -131,13 +131,7 @@ def test_the_v2_runner(
 def long(*arguments: Any) -> Any:
     return pytest.param(
         *arguments,
-        marks=[
-            pytest.mark.skipif(
-                os.environ.get("MMSPEC_LONG_TESTS") != "1",
-                reason="compiles for minutes: MMSPEC_LONG_TESTS=1 runs it",
-            ),
-            *([pytest.mark.v2] if "v2" in arguments else []),
-        ],
+        marks=[LONG, *([pytest.mark.v2] if "v2" in arguments else [])],
     )
 
 

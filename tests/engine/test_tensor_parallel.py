@@ -16,13 +16,12 @@ from mmspec.encoders.harmless import leaves_weights_alone
 from tests.conftest import Checkpoints
 from tests.engine.feature_cache import LARGEST, PLACE, QUESTION, Starting, large_picture, prompt_of
 from tests.fastv_oracle import FastVOracle
+from tests.long import LONG
 
 pytestmark = [
     pytest.mark.engine,
     pytest.mark.slow,
-    pytest.mark.skipif(
-        os.environ.get("MMSPEC_LONG_TESTS") != "1", reason="takes minutes: MMSPEC_LONG_TESTS=1 runs it"
-    ),
+    LONG,
 ]
 
 LAYER, KEEP, TOKENS = 2, 0.5, 8

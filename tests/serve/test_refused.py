@@ -1,13 +1,13 @@
 """What an engine must refuse before it loads weights, whichever door it came through."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.long import LONG
 from tests.serve.conftest import last_json, quiet_environment
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
@@ -31,10 +31,7 @@ def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
         pytest.param(
             {"encoder_cache": {"memory_size": "1GB", "remote": "redis://host"}},
             "encoder_cache.remote: the Python package redis is missing; pip install redis, or mmspec[remote]",
-            marks=pytest.mark.skipif(
-                os.environ.get("MMSPEC_LONG_TESTS") != "1",
-                reason="found as the first is, which takes long: MMSPEC_LONG_TESTS=1 runs it",
-            ),
+            marks=LONG,  # found as the first is
         ),
     ],
 )
