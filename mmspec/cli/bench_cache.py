@@ -7,6 +7,8 @@ import typer
 
 from mmspec.cli.options import Json, MaxModelLen, Model, Out, Verbose, room
 from mmspec.cli.results import measuring, publish
+from mmspec.config import DraftConfig
+from mmspec.draft import speculative_config
 from mmspec.errors import MmspecError
 from mmspec.models import POCKET, require_model, resolve_model
 
@@ -48,6 +50,8 @@ def encoder_cache(
     from mmspec.cli.tables import nested_table
 
     require_model(model)
+    if head is not None:
+        speculative_config(DraftConfig(method="eagle3", model=head))
     counts = _rounds(side or (_SIDES if true_size_tower or model != POCKET else _POCKET_SIDES), rounds)
     with measuring(f"model {model}", json, verbose) as terminal:
         with terminal.progress("Measuring ...") as report:

@@ -7,9 +7,10 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from mmspec.cli.options import Json, Out, Verbose
+from mmspec.cli.options import Json, Out, Verbose, require_writable
 from mmspec.cli.results import measuring, publish
-from mmspec.config import FastVConfig
+from mmspec.config import DraftConfig, FastVConfig
+from mmspec.draft import speculative_config
 from mmspec.encoders.fastv.settings import SCORES
 from mmspec.errors import MmspecError
 from mmspec.heads.pocket import TOKENS
@@ -61,10 +62,18 @@ def fastv(
         FastVConfig(scores=name)
     if plot is not None and find_spec("matplotlib") is None:
         raise MmspecError("--plot needs matplotlib; pip install 'mmspec[train]', or leave it out")
+    if plot is not None:
+        require_writable(plot)
+    if head is not None:
+        speculative_config(DraftConfig(method="eagle3", model=head))
     if scenes == 1:
         raise MmspecError("--scenes 1: pictures are exchanged between scenes; give 0 or at least 2")
 
     timed = repeats and min(keeps) < 1
+    if not (timed or scenes or references or head):
+        raise MmspecError(
+            "nothing to measure: --scenes, --references and --repeats are 0, and there is no --head"
+        )
     if compiled and not timed:
         raise MmspecError(
             "--compiled says what is timed; give --repeats above 0 and a --keep below 1, or leave it out"

@@ -1,5 +1,6 @@
 """Options that several sub-commands share."""
 
+import os
 from json import JSONDecodeError, loads
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -64,7 +65,30 @@ FastVScores = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")]
-Out = Annotated[Path | None, typer.Option("--out", help="Write the result with its provenance to this file.")]
+
+
+def require_writable(path: Path) -> None:
+    """Raises MmspecError when no file can be written there: asked before anything that takes long."""
+    whole = path.expanduser().resolve()
+    if whole.is_dir():
+        raise MmspecError(f"{path} is a folder; name a file")
+    above = next(folder for folder in whole.parents if folder.exists())
+    if not above.is_dir():
+        raise MmspecError(f"{path}: {above} is a file, and no folder")
+    if not os.access(whole if whole.exists() else above, os.W_OK):
+        raise MmspecError(f"{path}: no permission to write there")
+
+
+def _writable(path: Path | None) -> Path | None:
+    if path is not None:
+        require_writable(path)
+    return path
+
+
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", help="Write the result with its provenance to this file.", callback=_writable),
+]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Show the engine's log.")]
 MaxModelLen = Annotated[
     int | None,

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mmspec.cli.options import require_writable
 from mmspec.errors import MmspecError
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ def require_drawable(path: Path, pictures: Sequence[Path], fastv: "FastVConfig |
         raise MmspecError(f"--show-kept {path}: no format for pictures; name a file such as kept.png")
     if not path.resolve().parent.is_dir():
         raise MmspecError(f"--show-kept {path}: there is no such folder; make it first")
+    require_writable(path)
 
 
 class Drawing:

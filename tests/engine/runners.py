@@ -40,7 +40,7 @@ def prepare_runner(runner: str) -> None:
     if runner == "v2":
         from triton.backends import backends
 
-        backends["cpu"] = SimpleNamespace(driver=SimpleNamespace(is_active=lambda: True), compiler=None)
+        backends["cpu"] = SimpleNamespace(driver=_Driver, compiler=_Compiler)
         _let_interpreter_take_integer_masks()
 
 
@@ -61,3 +61,30 @@ def _let_interpreter_take_integer_masks() -> None:
 
     InterpreterBuilder.create_masked_load = with_boolean_mask(InterpreterBuilder.create_masked_load, 1)
     InterpreterBuilder.create_masked_store = with_boolean_mask(InterpreterBuilder.create_masked_store, 2)
+
+
+class _Driver:
+    """What Triton takes for a device's driver; the interpreter asks it nothing, and torch's compiler what it drives."""
+
+    @staticmethod
+    def is_active() -> bool:
+        return True
+
+    def get_current_target(self) -> Any:
+        from triton.backends.compiler import GPUTarget
+
+        return GPUTarget("cpu", 0, 1)
+
+
+class _Compiler:
+    """What Triton takes for a device's compiler; torch's wants its name for the keys of its cache."""
+
+    def __init__(self, target: Any) -> None:
+        pass
+
+    @staticmethod
+    def supports_target(target: Any) -> bool:
+        return bool(target.backend == "cpu")
+
+    def hash(self) -> str:
+        return "interpreter"
