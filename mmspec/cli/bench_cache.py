@@ -5,10 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from mmspec.cli.options import Json, MaxModelLen, Model, Out, Verbose, room
+from mmspec.cli.options import Json, MaxModelLen, Model, Out, Verbose, drafting_with, room
 from mmspec.cli.results import measuring, publish
-from mmspec.config import DraftConfig
-from mmspec.draft import speculative_config
 from mmspec.errors import MmspecError
 from mmspec.models import POCKET, require_model, resolve_model
 
@@ -51,7 +49,7 @@ def encoder_cache(
 
     require_model(model)
     if head is not None:
-        speculative_config(DraftConfig(method="eagle3", model=head))
+        drafting_with(model, head)
     counts = _rounds(side or (_SIDES if true_size_tower or model != POCKET else _POCKET_SIDES), rounds)
     with measuring(f"model {model}", json, verbose) as terminal:
         with terminal.progress("Measuring ...") as report:

@@ -7,10 +7,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from mmspec.cli.options import Json, Out, Verbose, require_writable
+from mmspec.cli.options import Json, Out, Verbose, drafting_with, writable
 from mmspec.cli.results import measuring, publish
-from mmspec.config import DraftConfig, FastVConfig
-from mmspec.draft import speculative_config
+from mmspec.config import FastVConfig
 from mmspec.encoders.fastv.settings import SCORES
 from mmspec.errors import MmspecError
 from mmspec.heads.pocket import TOKENS
@@ -49,7 +48,9 @@ def fastv(
             help="Time an engine that compiles; each pruned prefill also with the layers behind K eager.",
         ),
     ] = False,
-    plot: Annotated[Path | None, typer.Option("--plot", help="Draw answers by share to this file.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="Draw answers by share to this file.", callback=writable)
+    ] = None,
     out: Out = None,
     json: Json = False,
     verbose: Verbose = False,
@@ -62,10 +63,8 @@ def fastv(
         FastVConfig(scores=name)
     if plot is not None and find_spec("matplotlib") is None:
         raise MmspecError("--plot needs matplotlib; pip install 'mmspec[train]', or leave it out")
-    if plot is not None:
-        require_writable(plot)
     if head is not None:
-        speculative_config(DraftConfig(method="eagle3", model=head))
+        drafting_with(POCKET, head)
     if scenes == 1:
         raise MmspecError("--scenes 1: pictures are exchanged between scenes; give 0 or at least 2")
 

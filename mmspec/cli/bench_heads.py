@@ -6,11 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from mmspec.cli.options import Head, Json, MaxModelLen, Model, Out, Verbose, room
+from mmspec.cli.options import Head, Json, MaxModelLen, Model, Out, Verbose, drafting_with, room
 from mmspec.cli.results import measuring, publish
-from mmspec.config import DraftConfig
-from mmspec.draft import draft_on, speculative_config
-from mmspec.errors import MmspecError
 from mmspec.models import POCKET, require_model, resolve_model
 
 MaxTokens = Annotated[int, typer.Option(min=2, help="Longest answer, in tokens.")]
@@ -30,7 +27,7 @@ def positions(
 ) -> None:
     """Acceptance of a head under stock vLLM and under mmspec, on prompts with and without pictures."""
 
-    draft = _drafting(model, head, num_speculative_tokens=k)
+    draft = drafting_with(model, head, num_speculative_tokens=k)
 
     def measure(report: Callable[[str], None]) -> dict[str, Any]:
         from mmspec.bench.positions import compare
@@ -58,7 +55,7 @@ def speed(
 ) -> None:
     """Time per output token with drafting off and on in turn: captions, questions, batches of 4, temperature 0.8."""
 
-    draft = _drafting(model, head)
+    draft = drafting_with(model, head)
 
     def measure_all(report: Callable[[str], None]) -> dict[str, Any]:
         from mmspec.bench.prompts import caption_prompts, question_prompts
@@ -101,12 +98,3 @@ def _run(
             resolve_model(model, report)
             result = measure(report)
         publish(terminal, nested_table(result), result, out, json)
-
-
-def _drafting(model: str, head: str | None, **settings: Any) -> DraftConfig:
-    """With `head`, or the one that comes with mmspec for `model`; its problems come before any engine starts."""
-    draft = draft_on(model, DraftConfig(method="eagle3", model=head, **settings))
-    if draft.model is None:
-        raise MmspecError(f"no head comes with mmspec for {model}; name one with --head")
-    speculative_config(draft)
-    return draft

@@ -3,12 +3,12 @@
 import os
 from json import JSONDecodeError, loads
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from mmspec.config import DRAFT_METHODS, DraftConfig, EncoderCacheConfig, FastVConfig, IntakeConfig
-from mmspec.draft import AUTO, draft_on, require_known
+from mmspec.draft import AUTO, draft_on, require_known, speculative_config
 from mmspec.encoders.fastv.settings import DEFAULTS as FASTV
 from mmspec.encoders.fastv.settings import SCORES
 from mmspec.errors import MmspecError
@@ -79,7 +79,7 @@ def require_writable(path: Path) -> None:
         raise MmspecError(f"{path}: no permission to write there")
 
 
-def _writable(path: Path | None) -> Path | None:
+def writable(path: Path | None) -> Path | None:
     if path is not None:
         require_writable(path)
     return path
@@ -87,7 +87,7 @@ def _writable(path: Path | None) -> Path | None:
 
 Out = Annotated[
     Path | None,
-    typer.Option("--out", help="Write the result with its provenance to this file.", callback=_writable),
+    typer.Option("--out", help="Write the result with its provenance to this file.", callback=writable),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Show the engine's log.")]
 MaxModelLen = Annotated[
@@ -180,3 +180,12 @@ def fastv_from(keep: float | None, layer: int | None, scores: str | None) -> Fas
             "1.0 to leave it to requests"
         )
     return config
+
+
+def drafting_with(model: str, head: str | None, **settings: Any) -> DraftConfig:
+    """With `head`, or the one that comes with mmspec for `model`; its problems come before any engine starts."""
+    draft = draft_on(model, DraftConfig(method="eagle3", model=head, **settings))
+    if draft.model is None:
+        raise MmspecError(f"no head comes with mmspec for {model}; name one with --head")
+    speculative_config(draft)
+    return draft

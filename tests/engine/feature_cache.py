@@ -9,6 +9,7 @@ from typing import Any
 from PIL import Image, ImageDraw
 
 from tests.engine.encoder_runs import count_encoded
+from tests.oracle import Oracle
 
 LARGEST = 64  # visual tokens of a picture of ours, and all that vLLM's own cache of these engines holds
 QUESTION = "<|im_start|>user\n{}What is in the picture?<|im_end|>\n<|im_start|>assistant\n"
@@ -21,6 +22,12 @@ def large_picture(number: int) -> Image.Image:
     left = 8 * (number % 20)
     ImageDraw.Draw(picture).rectangle((left, 20, left + 60, 150 + number), fill=("red", "blue")[number % 2])
     return picture
+
+
+def answer_of(oracle: Oracle, *pictures: Image.Image, tokens: int = 8) -> list[int]:
+    """What a plain transformers loop answers to `prompt_of(*pictures)`."""
+    prompt = oracle.prompt(QUESTION.format(PLACE * len(pictures)), list(pictures))
+    return list(oracle.greedy(prompt, tokens))
 
 
 def prompt_of(

@@ -11,16 +11,16 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from PIL.Image import Image, frombytes
+from PIL.Image import frombytes
 from safetensors.torch import load_file, save_file
 
 from mmspec.encoders.cache import FolderTier
 from tests.conftest import Checkpoints
 from tests.engine.feature_cache import (
-    PLACE,
     QUESTION,
     CachingEngine,
     Starting,
+    answer_of,
     caching_engine,
     large_picture,
     prompt_of,
@@ -38,10 +38,6 @@ def expected(oracles: Callable[[str], Oracle]) -> Expected:
     """What a plain transformers loop answers about pictures."""
 
     return lambda *pictures: answer_of(oracles(FAMILY), *pictures)
-
-
-def answer_of(oracle: Oracle, *pictures: Image) -> list[int]:
-    return list(oracle.greedy(oracle.prompt(QUESTION.format(PLACE * len(pictures)), list(pictures)), 8))
 
 
 @pytest.fixture

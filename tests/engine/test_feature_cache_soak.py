@@ -19,10 +19,9 @@ from PIL import Image, ImageDraw
 
 from tests.conftest import Checkpoints
 from tests.engine.feature_cache import (
-    PLACE,
-    QUESTION,
     CachingEngine,
     Starting,
+    answer_of,
     caching_engine,
     prompt_of,
 )
@@ -59,7 +58,7 @@ def expected(oracles: Callable[[str], Oracle]) -> Callable[[int], list[int]]:
 
     @cache
     def answer(number: int) -> list[int]:
-        return list(oracle.greedy(oracle.prompt(QUESTION.format(PLACE), [picture(number)]), TOKENS))
+        return answer_of(oracle, picture(number), tokens=TOKENS)
 
     return answer
 

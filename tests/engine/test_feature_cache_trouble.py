@@ -14,10 +14,9 @@ from PIL.Image import Image
 from mmspec.encoders.cache import TieredStore
 from tests.conftest import Checkpoints
 from tests.engine.feature_cache import (
-    PLACE,
-    QUESTION,
     CachingEngine,
     Starting,
+    answer_of,
     caching_engine,
     large_picture,
     prompt_of,
@@ -60,8 +59,7 @@ class Asking:
         return tiers
 
     def expected(self, *pictures: Image) -> list[int]:
-        prompt = self._oracle.prompt(QUESTION.format(PLACE * len(pictures)), list(pictures))
-        return list(self._oracle.greedy(prompt, self._engine.max_tokens))
+        return answer_of(self._oracle, *pictures, tokens=self._engine.max_tokens)
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
